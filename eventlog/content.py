@@ -1,0 +1,109 @@
+"""`Content`: a free-form value inside an event, as a media type and its exact bytes.
+
+Bytes stand inline, or in the blob store under their SHA-256 (`BlobRef`). Text that arrived as JSON
+is kept byte for byte; values of ours are canonical bytes. Pure: fetching a blob is the caller's.
+"""
+
+import json
+from typing import Final, NamedTuple
+
+from eventlog.canonical import decode, encode
+from eventlog.errors import EventCorruptError
+
+APPLICATION_JSON: Final = "application/json"
+TEXT_PLAIN: Final = "text/plain"
+OCTET_STREAM: Final = "application/octet-stream"
+CANONICAL_VALUE: Final = "application/vnd.steplog.value"
+STATE_PATCH: Final = "application/vnd.steplog.patch"
+
+
+class JsonText(str):
+    """A tool's result that is JSON text: stored byte for byte as `application/json`."""
+
+    __slots__ = ()
+
+
+class BlobRef(NamedTuple):
+    """Bytes kept in the blob store: their SHA-256 (32 bytes) and their size in bytes."""
+
+    digest: bytes
+    size: int
+
+
+class Content(NamedTuple):
+    """A media type and its exact bytes, inline or by `BlobRef`."""
+
+    media_type: str
+    data: bytes | BlobRef
+
+    @classmethod
+    def of_value(cls, value: object) -> "Content":
+        """The canonical bytes of `value`. Raises `ValueNotEncodableError` naming the path."""
+        return cls(CANONICAL_VALUE, encode(value))
+
+    @classmethod
+    def of_text(cls, text: str) -> "Content":
+        """`text` as UTF-8; as a canonical value where it holds lone surrogates."""
+        return _text_content(text, TEXT_PLAIN)
+
+    @classmethod
+    def of_json_text(cls, text: str) -> "Content":
+        """`text` as it is: JSON where it parses as RFC 8259 text, else plain text."""
+        return _text_content(text, APPLICATION_JSON if is_json_text(text) else TEXT_PLAIN)
+
+
+def is_json_text(text: str) -> bool:
+    """Whether `text` is JSON as RFC 8259 has it: NaN and Infinity are not JSON."""
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def argument_content(arguments: object) -> Content:
+    """A call's arguments: a str is JSON text kept as it is, any other value canonical."""
+    if isinstance(arguments, str):
+        return Content.of_json_text(str(arguments))
+    return Content.of_value(arguments)
+
+
+def result_content(result: object) -> Content:
+    """A tool's result: `JsonText` is JSON text, another str is text, any other value canonical."""
+    if isinstance(result, JsonText):
+        return Content.of_json_text(str(result))
+    if isinstance(result, str):
+        return Content.of_text(str(result))
+    return Content.of_value(result)
+
+
+def read_content(media_type: str, data: bytes, *, opaque: bool = False) -> object:
+    """The value that `data` holds: str for text and JSON text, bytes for unknown media types.
+
+    `opaque` keeps values of registered types closed. Raises `EventCorruptError` where the bytes
+    are not of their media type.
+    """
+    plain = media_type.split(";", 1)[0]
+    if plain in (CANONICAL_VALUE, STATE_PATCH):
+        return decode(data, opaque=opaque)
+    if plain not in (APPLICATION_JSON, TEXT_PLAIN):
+        return data
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise EventCorruptError(
+            f"content of {media_type} is not UTF-8: {error}",
+            hint="the stored bytes are damaged; run `steplog check`",
+        ) from error
+    return JsonText(text) if plain == APPLICATION_JSON else text
+
+
+def _text_content(text: str, media_type: str) -> Content:
+    try:
+        return Content(media_type, text.encode("utf-8"))
+    except UnicodeEncodeError:
+        return Content(CANONICAL_VALUE, encode(text))
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

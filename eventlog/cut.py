@@ -1,0 +1,1 @@
+"""`Cut`: for each partition the end offset, exclusive. Written by the owner of this module."""

@@ -1,0 +1,211 @@
+"""`EventLog`: the contract that every keeper of events obeys.
+
+One conformance suite (`tests/conformance/`) runs on each keeper. Ranges are half-open; "after step
+N" is inclusive. A *record* is what a log keeps: an event's exact bytes at an offset.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from eventlog.codec import EncodedEvent
+from eventlog.cut import Cut
+from eventlog.event import LineHead
+
+
+class Receipt(NamedTuple):
+    """Proof that an append is durable: the steps written, and the last one's digest and offset."""
+
+    session_id: str
+    first_step: int
+    last_step: int
+    attempt: int
+    event_digest: bytes
+    offset: int
+
+
+class LogRecord(NamedTuple):
+    """One kept event: its offset, the SHA-256 of its bytes (computed when read), and the bytes."""
+
+    offset: int
+    digest: bytes
+    data: bytes
+
+
+class SessionInfo(NamedTuple):
+    """What a log knows of a session without reading its events. Times in microseconds UTC.
+
+    `status` is open, closed, lost or released; `reward_from` verified, steps or None.
+    `error` names what stopped the line (an error's class name and message), None when sound.
+    """
+
+    session_id: str
+    environment: str
+    task_id: str
+    sample_id: str | None
+    group_id: str | None
+    policy: str | None
+    reducer: str
+    reducer_version: str
+    state_coverage: str
+    step_count: int
+    attempt: int
+    status: str
+    writer: str | None
+    reward: float | None
+    reward_from: str | None
+    first_time: int
+    last_time: int
+    head: LineHead
+    parent_session: str | None
+    parent_step: int | None
+    error: str | None
+
+
+class SessionFilter(NamedTuple):
+    """Which sessions to list; None lets every value through. Times in microseconds UTC."""
+
+    environment: str | None = None
+    status: str | None = None
+    task_id: str | None = None
+    sample_id: str | None = None
+    group_id: str | None = None
+    policy: str | None = None
+    writer: str | None = None
+    reward_min: float | None = None
+    reward_max: float | None = None
+    last_time_min: int | None = None
+    last_time_max: int | None = None
+    id_prefix: str | None = None
+
+
+class Finding(NamedTuple):
+    """Something wrong in what is stored: where, which error class names it, and what it is.
+
+    `session_id` None: the damage could not be given to one session.
+    """
+
+    session_id: str | None
+    step: int | None
+    offset: int | None
+    error: str
+    detail: str
+
+
+class EventLog(ABC):
+    """Keeps sessions' events, durably and in order.
+
+    Every handle mints its own `writer_id` when opened. A handle is thread-safe. After fork, spawn
+    or pickling, a child gets its own connection and writer id on first use.
+    """
+
+    @property
+    @abstractmethod
+    def writer_id(self) -> str:
+        """The id under which this handle claims sessions."""
+
+    @abstractmethod
+    def submit_events(
+        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+    ) -> "Future[Receipt]":
+        """Queue an atomic append; the future ends as `append_events` would.
+
+        Events of one session are written in the order submitted. Blocks, with a deadline, while
+        the bytes in flight are at their bound (`LogUnavailableError` at the deadline).
+        """
+
+    def append_events(
+        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+    ) -> Receipt:
+        """Append all of `events` or none; return only when they are durable.
+
+        `expected_step` is the last step of the line that the events stand on: -1 for a new
+        session, the parent step for a new branch. A batch that begins with a claim
+        (`session_seeded`, `session_forked`, `session_resumed`) is judged by the reader's rule;
+        any other needs this handle to own the session.
+
+        Idempotent by event id: if the standing events at `expected_step + 1`.. have exactly these
+        ids, the first receipt comes back. Raises `StepConflictError`, `FencedError`,
+        `EventTooLargeError` (before any I/O), `SessionExistsError`, `LogUnavailableError`
+        (nothing written) or `AppendUncertainError` (then `reconcile`).
+        """
+        return self.submit_events(session_id, events, expected_step=expected_step).result()
+
+    @abstractmethod
+    def take_over(
+        self, session_ids: Sequence[str], *, stands_on: Mapping[str, bytes], reason: str
+    ) -> dict[str, int]:
+        """Claim sessions for this handle; each line goes on after the event of its digest.
+
+        `stands_on[id]` is the digest of any event ever accepted in that session (or, at its fork
+        step, its parent's): a later line is superseded. Appends one `session_resumed` per session,
+        all in one atomic append (`over_release` where the session is released). Returns the new
+        attempt of each. Raises `SessionNotFoundError`, `StepNotFoundError` (digest unknown).
+        """
+
+    @abstractmethod
+    def release(self, session_id: str, to_writer: str | None = None) -> Receipt:
+        """Give this handle's claim up by appending `session_released`. Raises `FencedError`."""
+
+    @abstractmethod
+    def reconcile(self, session_id: str) -> Receipt | None:
+        """Resolve an uncertain append: its receipt if it was written, None if it was not."""
+
+    @abstractmethod
+    def read_session(
+        self,
+        session_id: str,
+        start_step: int = 0,
+        end_step: int | None = None,
+        *,
+        through: bytes | None = None,
+    ) -> Iterator[LogRecord]:
+        """The standing line's records of steps [start_step, end_step), a branch's prefix included.
+
+        `through` reads the chain that ends in that event instead of the standing line. Raises
+        `SessionNotFoundError`, `StepNotFoundError` (a bound past the line's end), and
+        `IntegrityError`s where the stored rows are not a whole line.
+        """
+
+    @abstractmethod
+    def read_records(self, session_id: str) -> Iterator[LogRecord]:
+        """Every record kept for the session's own line, standing or not, in log order."""
+
+    @abstractmethod
+    def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
+        """Every record from `cut` to the present end, in log order."""
+
+    @abstractmethod
+    def end_cut(self) -> Cut:
+        """The cut that covers every event acknowledged so far."""
+
+    @abstractmethod
+    def commit_cut(self, group: str, cut: Cut) -> None:
+        """Remember how far consumer `group` has come. Idempotent; never moves backwards."""
+
+    @abstractmethod
+    def committed_cut(self, group: str) -> Cut:
+        """The last cut committed by `group`; the empty cut if none."""
+
+    @abstractmethod
+    def list_sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
+        """Sessions that pass the filter, in the order they began."""
+
+    @abstractmethod
+    def session_info(self, session_id: str) -> SessionInfo:
+        """One session. Raises `SessionNotFoundError`, `IntegrityError` where rows disagree."""
+
+    @abstractmethod
+    def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
+        """Re-hash and cross-check what is stored; None means everything in the log."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait for what was submitted, then let go. Idempotent."""
+
+    def __enter__(self) -> "EventLog":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
