@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from eventlog.codec import EncodedEvent
+from eventlog.codec import EncodedEvent, EventPrefix
 from eventlog.cut import Cut
 from eventlog.event import LineHead
 
@@ -26,11 +26,14 @@ class Receipt(NamedTuple):
 
 
 class LogRecord(NamedTuple):
-    """One kept event: its offset, the SHA-256 of its bytes (computed when read), and the bytes."""
+    """One kept event: its offset, the SHA-256 of its bytes (computed when read), the bytes, and
+    their decoded prefix (so that a fold decodes each event once).
+    """
 
     offset: int
     digest: bytes
     data: bytes
+    prefix: EventPrefix
 
 
 class SessionInfo(NamedTuple):
