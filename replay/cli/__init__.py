@@ -1,0 +1,1 @@
+"""The command `steplog`: it parses and prints, and decides nothing else."""
