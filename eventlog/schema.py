@@ -1,0 +1,157 @@
+"""Avro schemas that ship with steplog: loading, fingerprints, and the registry that decodes by them.
+
+Stored bytes name their schema by an 8-byte fingerprint, and only a shipped schema is ever used to
+read them: nothing stored brings its own. A fingerprint can be forged, so a definition that comes
+from elsewhere is compared by the SHA-256 of its canonical form. The event codec and the snapshots
+use it; the only module that imports fastavro.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Final
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+
+from eventlog.errors import UnknownSchemaError
+from eventlog.schema_form import canonical_form, fingerprint_of, sha256_of
+
+SINGLE_OBJECT_MARK: Final = b"\xc3\x01"
+HEADER_BYTES: Final = len(SINGLE_OBJECT_MARK) + 8
+
+_READ_ERRORS: Final = (
+    EOFError,
+    IndexError,
+    KeyError,
+    MemoryError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
+
+
+class AvroDataError(ValueError):
+    """Bytes are not a datum of the schema they are read with. Callers turn it into their own."""
+
+
+class AvroSchema:
+    """One schema: its definition, canonical form and fingerprints. Immutable by convention.
+
+    `fingerprint` is the 8 bytes of single-object framing, `sha256` the 32 that cannot be forged,
+    `header` what stands before each datum (10 bytes).
+    """
+
+    __slots__ = ("_parsed", "canonical_text", "definition", "fingerprint", "header", "sha256")
+
+    def __init__(self, definition: object) -> None:
+        # Logical types change neither the bytes nor the canonical form; without them fastavro
+        # leaves times as integers, and is faster (1-2 us a field).
+        self.definition = without_logical_types(definition)
+        self.canonical_text = canonical_form(self.definition)
+        self.fingerprint = fingerprint_of(self.canonical_text)
+        self.sha256 = sha256_of(self.canonical_text)
+        self.header = SINGLE_OBJECT_MARK + self.fingerprint
+        self._parsed = parse_schema(self.definition)
+
+    @property
+    def name(self) -> str:
+        """The full name of the schema's record, as `steplog.Event`."""
+        return str(json.loads(self.canonical_text)["name"])
+
+    def cut_after(self, field: str) -> "AvroSchema":
+        """The record with its fields up to and including `field`: reads only that much of a datum."""
+        definition = self.definition
+        if not isinstance(definition, Mapping):
+            raise ValueError("only a record can be cut")
+        names = [each["name"] for each in definition["fields"]]
+        kept = definition["fields"][: names.index(field) + 1]
+        return AvroSchema({**definition, "fields": kept})
+
+    def write_datum(self, datum: object) -> bytes:
+        """The Avro binary form of `datum` as fastavro writes it, without header.
+
+        A branch of a union is named by a tuple `(name, value)`. Types are the caller's to check.
+        """
+        out = io.BytesIO()
+        schemaless_writer(out, self._parsed, datum)
+        return out.getvalue()
+
+    def read_datum(self, data: bytes, start: int = 0) -> tuple[object, int]:
+        """The datum at `start` of `data`, and the position after it.
+
+        Where a union has several records, the datum is a tuple `(record name, fields)`. Raises
+        `AvroDataError` where the bytes are not of the schema.
+        """
+        source = io.BytesIO(data)
+        source.seek(start)
+        try:
+            datum = schemaless_reader(source, self._parsed, None, True, True)
+        except _READ_ERRORS as error:
+            raise AvroDataError(f"not a datum of {self.name}: {error}") from error
+        return datum, source.tell()
+
+
+def load_schema(package: str, file_name: str) -> AvroSchema:
+    """The schema shipped as `schemas/<file_name>` in `package`."""
+    text = resources.files(package).joinpath("schemas", file_name).read_text(encoding="utf-8")
+    return AvroSchema(json.loads(text))
+
+
+class SchemaRegistry:
+    """The shipped schemas of one kind of record, found by fingerprint."""
+
+    def __init__(self, schemas: Iterable[AvroSchema]) -> None:
+        self._by_header = {schema.header: schema for schema in schemas}
+
+    def find(self, data: bytes) -> AvroSchema:
+        """The schema named by the header of single-object `data`.
+
+        Raises `AvroDataError` where there is no such header, `UnknownSchemaError` naming the
+        fingerprint where no shipped schema has it.
+        """
+        header = data[:HEADER_BYTES]
+        schema = self._by_header.get(header)
+        if schema is not None:
+            return schema
+        if len(header) < HEADER_BYTES or not header.startswith(SINGLE_OBJECT_MARK):
+            raise AvroDataError(f"no single-object header: the bytes begin with {header.hex()!r}")
+        raise UnknownSchemaError(
+            f"no schema of fingerprint {describe_fingerprint(header[2:])} ships with this build",
+            hint="a newer steplog wrote it, or the bytes are damaged: read it with that version",
+        )
+
+    def find_definition(self, definition: object) -> AvroSchema:
+        """The shipped schema that `definition` is, by the SHA-256 of its canonical form.
+
+        Raises `UnknownSchemaError` where none is, also where only the fingerprint agrees.
+        """
+        text = canonical_form(definition)
+        header = SINGLE_OBJECT_MARK + fingerprint_of(text)
+        schema = self._by_header.get(header)
+        if schema is not None and schema.sha256 == sha256_of(text):
+            return schema
+        alike = " (its fingerprint is a shipped one: forged)" if schema is not None else ""
+        raise UnknownSchemaError(
+            f"the schema of fingerprint {describe_fingerprint(header[2:])} does not ship with "
+            f"this build{alike}",
+            hint="only shipped schemas decode; compare it with `eventlog/schemas/`",
+        )
+
+
+def describe_fingerprint(fingerprint: bytes) -> str:
+    """A fingerprint as people write it: 16 hex digits, most significant first."""
+    return fingerprint[::-1].hex()
+
+
+def without_logical_types(definition: object) -> object:
+    """A copy of a schema whose types have no `logicalType`: the same bytes, plainer values."""
+    if isinstance(definition, list):
+        return [without_logical_types(each) for each in definition]
+    if isinstance(definition, Mapping):
+        return {
+            key: without_logical_types(value)
+            for key, value in definition.items()
+            if key not in ("logicalType", "precision", "scale")
+        }
+    return definition
