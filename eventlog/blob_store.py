@@ -1,0 +1,231 @@
+"""`BlobStore`: bytes kept under their SHA-256, for contents too large to stand inside an event.
+
+A blob never changes: its name is the digest of its bytes. Putting the same bytes again is free and
+harmless; getting always re-hashes, so a damaged blob is an error and never an answer. Used by the
+recorder (before the event that refers to it is appended), by replay and by `check`.
+"""
+
+import errno
+import os
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from eventlog.content import BlobRef
+from eventlog.durable_file import sync_file, sync_folder
+from eventlog.errors import BlobCorruptError, LogUnavailableError
+
+_BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")
+_FAN_OUT_NAME: Final = re.compile(r"[0-9a-f]{2}")
+
+
+class BlobStore(ABC):
+    """Keeps immutable bytes by digest. Thread-safe; pickling carries only the place."""
+
+    @abstractmethod
+    def put_blob(self, data: bytes) -> BlobRef:
+        """Keep `data`; return its reference only when it is durable.
+
+        Idempotent: the same bytes are kept once; a damaged copy is replaced. Raises
+        `LogUnavailableError` naming the place (full, read-only), and then nothing was kept.
+        """
+
+    @abstractmethod
+    def get_blob(self, ref: BlobRef) -> bytes:
+        """The exact bytes, re-hashed. Raises `BlobCorruptError` where missing or damaged."""
+
+    @abstractmethod
+    def has_blob(self, digest: bytes) -> bool:
+        """Whether a blob is kept under `digest` (32 bytes). Does not re-hash."""
+
+    @abstractmethod
+    def list_blobs(self) -> Iterator[BlobRef]:
+        """Every blob kept, in order of digest, with the size found. Does not re-hash."""
+
+
+class MemoryBlobStore(BlobStore):
+    """Blobs in a dict: for tests and for logs that need not outlive the process."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[bytes, bytes] = {}
+
+    def put_blob(self, data: bytes) -> BlobRef:
+        """Keep `data`; durable as long as this object."""
+        data = bytes(data)
+        ref = BlobRef(sha256(data).digest(), len(data))
+        self._blobs[ref.digest] = data
+        return ref
+
+    def get_blob(self, ref: BlobRef) -> bytes:
+        """The exact bytes, re-hashed. Raises `BlobCorruptError` where missing or damaged."""
+        data = self._blobs.get(ref.digest)
+        if data is None:
+            raise _missing(ref, "this memory store")
+        return _checked(data, ref, "this memory store")
+
+    def has_blob(self, digest: bytes) -> bool:
+        """Whether a blob is kept under `digest`."""
+        return digest in self._blobs
+
+    def list_blobs(self) -> Iterator[BlobRef]:
+        """Every blob kept, in order of digest."""
+        for digest, data in sorted(self._blobs.items()):
+            yield BlobRef(digest, len(data))
+
+
+class LocalBlobStore(BlobStore):
+    """Blobs as files `<folder>/ab/<sha256 in hex>`: tmp, fsync, rename, fsync of the folder."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """`folder` is made when the first blob is put; opening touches no file."""
+        self._folder = Path(folder).absolute()
+        # Fan-out folders this object has synced into their parent; at most 256.
+        self._synced: set[str] = set()
+
+    @property
+    def folder(self) -> Path:
+        """Where the blobs lie."""
+        return self._folder
+
+    def __reduce__(self) -> tuple[type["LocalBlobStore"], tuple[str]]:
+        return (type(self), (str(self._folder),))
+
+    def put_blob(self, data: bytes) -> BlobRef:
+        """Keep `data`; return its reference when it and its folder entry are synced."""
+        ref = BlobRef(sha256(data).digest(), len(data))
+        path = self._path(ref.digest)
+        try:
+            self._make_folder(path.parent)
+            if not _holds(path, ref):
+                _write_whole(path, data)
+            # Also for a blob found there: who made it may not have come to its sync yet.
+            sync_folder(path.parent)
+        except OSError as error:
+            raise _unavailable(path, error) from error
+        return ref
+
+    def get_blob(self, ref: BlobRef) -> bytes:
+        """The exact bytes, re-hashed. Raises `BlobCorruptError` where missing or damaged."""
+        path = self._path(ref.digest)
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise _missing(ref, str(path)) from None
+        except OSError as error:
+            if error.errno in (errno.EIO, errno.EISDIR, errno.EUCLEAN):
+                raise BlobCorruptError(
+                    f"blob {ref.digest.hex()} cannot be read from {path}: {error.strerror}",
+                    hint="restore the file from a copy; `steplog check` lists what refers to it",
+                ) from error
+            raise _unavailable(path, error) from error
+        return _checked(data, ref, str(path))
+
+    def has_blob(self, digest: bytes) -> bool:
+        """Whether a file is there under `digest`."""
+        return self._path(digest).is_file()
+
+    def list_blobs(self) -> Iterator[BlobRef]:
+        """Every blob file, in order of digest; other files (half-written ones too) are left out."""
+        try:
+            fans = sorted(os.listdir(self._folder))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _unavailable(self._folder, error) from error
+        for fan in fans:
+            if _FAN_OUT_NAME.fullmatch(fan):
+                yield from _blobs_of_fan(self._folder / fan)
+
+    def _path(self, digest: bytes) -> Path:
+        name = digest.hex()
+        return self._folder / name[:2] / name
+
+    def _make_folder(self, fan: Path) -> None:
+        if fan.name in self._synced and fan.is_dir():
+            return
+        missing = [fan]
+        while not missing[-1].parent.is_dir():
+            missing.append(missing[-1].parent)
+        fan.mkdir(parents=True, exist_ok=True)
+        for made in reversed(missing):
+            sync_folder(made.parent)
+        self._synced.add(fan.name)
+
+
+def _blobs_of_fan(fan: Path) -> Iterator[BlobRef]:
+    try:
+        found = sorted(
+            (entry.name, entry.stat().st_size)
+            for entry in os.scandir(fan)
+            if _BLOB_NAME.fullmatch(entry.name) and entry.name.startswith(fan.name)
+        )
+    except OSError as error:
+        raise _unavailable(fan, error) from error
+    for name, size in found:
+        yield BlobRef(bytes.fromhex(name), size)
+
+
+def _holds(path: Path, ref: BlobRef) -> bool:
+    """Whether the file is there with the right bytes; a damaged one is to be written anew."""
+    try:
+        if path.stat().st_size != ref.size:
+            return False
+        return sha256(path.read_bytes()).digest() == ref.digest
+    except OSError:
+        return False
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    # The name is fresh, so writers of the same blob never share a half-written file.
+    half = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            sync_file(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(half, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(half)
+        raise
+
+
+def _checked(data: bytes, ref: BlobRef, place: str) -> bytes:
+    if len(data) != ref.size or sha256(data).digest() != ref.digest:
+        raise BlobCorruptError(
+            f"blob {ref.digest.hex()} in {place} is damaged: {len(data)} bytes found, "
+            f"{ref.size} expected, and they do not have its SHA-256",
+            hint="restore the file from a copy; putting the same bytes again also mends it",
+        )
+    return data
+
+
+def _missing(ref: BlobRef, place: str) -> BlobCorruptError:
+    return BlobCorruptError(
+        f"blob {ref.digest.hex()} ({ref.size} bytes) is missing: {place}",
+        hint="restore the file from a copy; `steplog check` lists what refers to it",
+    )
+
+
+def _unavailable(path: Path, error: OSError) -> LogUnavailableError:
+    hints = {
+        errno.ENOSPC: "the disk is full: free some space",
+        errno.EDQUOT: "the disk quota is used up: free some space",
+        errno.EFBIG: "the file size limit is reached (`ulimit -f`)",
+        errno.EROFS: "the file system is read-only: mount it writable",
+        errno.EACCES: "no permission: check the folder's owner and mode",
+        errno.EPERM: "no permission: check the folder's owner and mode",
+    }
+    return LogUnavailableError(
+        f"blob file {path} cannot be used: {error.strerror or error}",
+        hint=hints.get(error.errno or 0, "mend the folder, then try again"),
+    )
