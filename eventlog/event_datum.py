@@ -78,10 +78,11 @@ def _branch_datum(
     name = f"{NAMESPACE}.{type(value).__name__}"
     if name in named:
         return name, _datum(value, named[name], named)
-    plain = _NAME_OF_PYTHON_TYPE.get(type(value)) or next(
-        branch for branch in branches if branch in ("int", "long")
-    )
-    return plain, value
+    plain = _NAME_OF_PYTHON_TYPE.get(type(value), "long")
+    if plain in branches:
+        return plain, value
+    (fixed,) = (branch for branch in branches if branch not in PRIMITIVE_TYPES)
+    return f"{NAMESPACE}.{fixed}", value
 
 
 def event_builder(definition: dict[str, Any], cls: type[Any] = Event) -> Callable[[Any], Any]:
