@@ -8,16 +8,14 @@ recorder (before the event that refers to it is appended), by replay and by `che
 import errno
 import os
 import re
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from eventlog.content import BlobRef
-from eventlog.durable_file import sync_file, sync_folder
+from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import BlobCorruptError, LogUnavailableError
 
 _BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")
@@ -102,7 +100,7 @@ class LocalBlobStore(BlobStore):
         try:
             self._make_folder(path.parent)
             if not _holds(path, ref):
-                _write_whole(path, data)
+                write_whole(path, data)
             # Also for a blob found there: who made it may not have come to its sync yet.
             sync_folder(path.parent)
         except OSError as error:
@@ -178,25 +176,6 @@ def _holds(path: Path, ref: BlobRef) -> bool:
         return sha256(path.read_bytes()).digest() == ref.digest
     except OSError:
         return False
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    # The name is fresh, so writers of the same blob never share a half-written file.
-    half = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            sync_file(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(half, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(half)
-        raise
 
 
 def _checked(data: bytes, ref: BlobRef, place: str) -> bytes:

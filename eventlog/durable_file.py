@@ -1,10 +1,12 @@
-"""Syncing files and folders so that what was written survives the operating system.
+"""Writing and syncing files and folders so that what was written survives the operating system.
 
 Used by whoever writes tmp + fsync + rename + fsync of the folder (blobs, snapshots).
 """
 
 import fcntl
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,3 +29,27 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         sync_file(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put a file of these bytes at `path`, whole or not at all; replaces what was there.
+
+    tmp + fsync + rename; the caller syncs the folder. Safe with several writers of one path.
+    Raises `OSError`, and then leaves nothing half-written behind.
+    """
+    # The name is fresh, so writers of the same file never share a half-written one.
+    half = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            sync_file(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(half, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(half)
+        raise
