@@ -1,0 +1,281 @@
+"""`SessionSummary`: what a session's standing events come to, kept as they come.
+
+A keeper holds one for each session, so that listing sessions reads no events: it gives each
+accepted event to `accept` and stores the value. What the line decides (status, writer, error) is
+not here but in `LineState`; `describe_session` puts both together.
+
+After a rewind the keeper builds it again from the standing line with `SessionSummary.of_line`; a
+branch's summary goes on from that of its parent at the fork step, because all views of a branch
+include its prefix. Pure.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from eventlog.errors import EventCorruptError
+from eventlog.event import Event, MessageAdded, SessionSeeded, ToolCalled, ToolReturned, Verified
+from eventlog.line_state import LineState
+from eventlog.log import SessionInfo
+
+JUDGEMENTS_KEPT_MAX: Final = 64
+"""Rewards by verifiers that still count, kept in case later ones are superseded: about 1 KiB.
+
+Only where all of the kept ones are superseded one after the other, and older ones were let go, must
+the summary be built again from the line (`must_rebuild`).
+"""
+
+
+class Judgement(NamedTuple):
+    """A verifier's reward that counts for the session while nothing supersedes it."""
+
+    step: int
+    reward: float
+
+
+class SeedFacts(NamedTuple):
+    """What the seed says of a session that a listing shows."""
+
+    environment: str = ""
+    task_id: str = ""
+    sample_id: str | None = None
+    group_id: str | None = None
+    policy: str | None = None
+    reducer: str = ""
+    reducer_version: str = ""
+    state_coverage: str = ""
+
+
+class SessionSummary(NamedTuple):
+    """The running summary of a standing line. Times in microseconds UTC.
+
+    `last_step` is -1 before the first event. `rewarded` counts the step rewards that are not null,
+    `reward_sum` is their sum in step order. `judgements` are the last rewards by verifiers that
+    count, in step order; `judgements_let_go` how many older ones were not kept. `errors` counts the
+    returns that are not ok. `open_calls` are the steps of calls without a return, ascending.
+    `seeded` is False where a branch's prefix was not read.
+    """
+
+    last_step: int = -1
+    seed: SeedFacts = SeedFacts()
+    seeded: bool = False
+    first_time: int = 0
+    last_time: int = 0
+    calls: int = 0
+    returns: int = 0
+    errors: int = 0
+    verifications: int = 0
+    messages: int = 0
+    rewarded: int = 0
+    reward_sum: float = 0.0
+    judgements: tuple[Judgement, ...] = ()
+    judgements_let_go: int = 0
+    open_calls: tuple[int, ...] = ()
+
+    @property
+    def step_count(self) -> int:
+        """Steps of the line, a branch's prefix included."""
+        return self.last_step + 1
+
+    @property
+    def must_rebuild(self) -> bool:
+        """Whether the reward can only be told by `of_line` over the whole standing line."""
+        return not self.judgements and self.judgements_let_go > 0
+
+    @property
+    def reward(self) -> float | None:
+        """The last reward by a verifier that counts, else the sum of the step rewards, else None.
+
+        A verifier's reward counts if it is not null, not about one step, not masked, and no later
+        standing verification supersedes it. Raises `ValueError` while `must_rebuild`.
+        """
+        if self.must_rebuild:
+            raise ValueError("the kept rewards are all superseded: rebuild with `of_line` first")
+        if self.judgements:
+            return self.judgements[-1].reward
+        return self.reward_sum if self.rewarded else None
+
+    @property
+    def reward_from(self) -> str | None:
+        """Where the reward is from: `verified`, `steps`, or None where there is none."""
+        if self.judgements or self.must_rebuild:
+            return "verified"
+        return "steps" if self.rewarded else None
+
+    def accept(self, event: Event) -> "SessionSummary":
+        """The summary after the line's next event. The caller gives the standing events in order.
+
+        A return that only repeats another (`duplicate_of`) was recorded and not applied: its reward
+        is not counted again.
+        """
+        judgements = self.judgements
+        if isinstance(event.body, Verified):
+            judgements = _judged(judgements, event.step, event.body)
+        after = self._after(event, judgements)
+        return after if len(judgements) <= JUDGEMENTS_KEPT_MAX else after._trimmed()
+
+    @classmethod
+    def of_line(
+        cls, events: Iterable[Event], start: "SessionSummary | None" = None
+    ) -> "SessionSummary":
+        """The summary of a whole standing line, or of one that goes on from `start`.
+
+        From the seed on it is exact whatever was superseded: nothing is let go before the end. It
+        holds 16 bytes for each reward by a verifier while it reads.
+        """
+        summary = cls() if start is None else start
+        standing = {judgement.step: judgement for judgement in summary.judgements}
+        for event in events:
+            body = event.body
+            if isinstance(body, Verified):
+                if body.supersedes_step is not None:
+                    standing.pop(body.supersedes_step, None)
+                for judgement in _judged((), event.step, body):
+                    standing[event.step] = judgement
+            summary = summary._after(event, ())
+        return summary._replace(judgements=tuple(standing.values()))._trimmed()
+
+    def _after(self, event: Event, judgements: tuple[Judgement, ...]) -> "SessionSummary":
+        (
+            last_step,
+            seed,
+            seeded,
+            first_time,
+            _,
+            calls,
+            returns,
+            errors,
+            verifications,
+            messages,
+            rewarded,
+            reward_sum,
+            _,
+            let_go,
+            open_calls,
+        ) = self
+        body = event.body
+        if isinstance(body, ToolCalled):
+            calls += 1
+            open_calls = (*open_calls, event.step)
+        elif isinstance(body, ToolReturned):
+            returns += 1
+            if body.status != "ok":
+                errors += 1
+            if body.reward is not None and body.duplicate_of is None:
+                rewarded += 1
+                reward_sum += body.reward
+            if body.called_step in open_calls:
+                open_calls = tuple(step for step in open_calls if step != body.called_step)
+        elif isinstance(body, Verified):
+            verifications += 1
+        elif isinstance(body, MessageAdded):
+            messages += 1
+        elif isinstance(body, SessionSeeded):
+            seed, seeded = _facts_of(body), True
+        return SessionSummary(
+            event.step,
+            seed,
+            seeded,
+            first_time if last_step >= 0 else event.time,
+            event.time,
+            calls,
+            returns,
+            errors,
+            verifications,
+            messages,
+            rewarded,
+            reward_sum,
+            judgements,
+            let_go,
+            open_calls,
+        )
+
+    def _trimmed(self) -> "SessionSummary":
+        over = len(self.judgements) - JUDGEMENTS_KEPT_MAX
+        if over <= 0:
+            return self
+        return self._replace(
+            judgements=self.judgements[over:], judgements_let_go=self.judgements_let_go + over
+        )
+
+    def to_value(self) -> list[object]:
+        """A flat list of plain values for storage; a reward may be NaN. See `from_value`."""
+        flat: list[object] = list(self)
+        flat[_SEED] = list(self.seed)
+        flat[_JUDGEMENTS] = [list(judgement) for judgement in self.judgements]
+        flat[_OPEN_CALLS] = list(self.open_calls)
+        return flat
+
+    @classmethod
+    def from_value(cls, value: Sequence[Any]) -> "SessionSummary":
+        """The summary that `to_value` gave. Raises `EventCorruptError` where it is not one."""
+        try:
+            flat = cls(*value)
+            return flat._replace(
+                seed=SeedFacts(*flat.seed),
+                judgements=tuple(Judgement(*judgement) for judgement in flat.judgements),
+                open_calls=tuple(flat.open_calls),
+            )
+        except (TypeError, ValueError) as error:
+            raise EventCorruptError(
+                f"a stored session summary is not one: {error}",
+                hint="run `steplog check`; it can be made again from the session's events",
+            ) from error
+
+
+_SEED: Final = SessionSummary._fields.index("seed")
+_JUDGEMENTS: Final = SessionSummary._fields.index("judgements")
+_OPEN_CALLS: Final = SessionSummary._fields.index("open_calls")
+
+
+def _judged(judgements: tuple[Judgement, ...], step: int, body: Verified) -> tuple[Judgement, ...]:
+    """The rewards that count after this verification: one may go, one may come."""
+    superseded = body.supersedes_step
+    if superseded is not None:
+        judgements = tuple(kept for kept in judgements if kept.step != superseded)
+    if body.reward is None or body.about_step is not None or body.mask_sample:
+        return judgements
+    return (*judgements, Judgement(step, body.reward))
+
+
+def _facts_of(seed: SessionSeeded) -> SeedFacts:
+    return SeedFacts(
+        environment=seed.environment,
+        task_id=seed.task_id,
+        sample_id=seed.sample_id,
+        group_id=seed.group_id,
+        policy=seed.policy,
+        reducer=seed.reducer,
+        reducer_version=seed.reducer_version,
+        state_coverage=seed.state_coverage,
+    )
+
+
+def describe_session(session_id: str, line: LineState, summary: SessionSummary) -> SessionInfo:
+    """What a log knows of a session: the line's word on its status, the summary's on the rest.
+
+    Raises `ValueError` while `summary.must_rebuild`.
+    """
+    seed = summary.seed
+    return SessionInfo(
+        session_id=session_id,
+        environment=seed.environment,
+        task_id=seed.task_id,
+        sample_id=seed.sample_id,
+        group_id=seed.group_id,
+        policy=seed.policy,
+        reducer=seed.reducer,
+        reducer_version=seed.reducer_version,
+        state_coverage=seed.state_coverage,
+        step_count=line.next_step,
+        attempt=line.attempt,
+        status=line.status,
+        writer=line.writer,
+        reward=summary.reward,
+        reward_from=summary.reward_from,
+        first_time=summary.first_time,
+        last_time=summary.last_time,
+        head=line.line_head(session_id),
+        parent_session=line.parent_session,
+        parent_step=line.parent_step,
+        error=None if line.error is None else str(line.error),
+    )
