@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from eventlog.content import BlobRef
-from eventlog.durable_file import sync_folder, write_whole
+from eventlog.durable_file import hint_of, sync_folder, write_whole
 from eventlog.errors import BlobCorruptError, LogUnavailableError
 
 _BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")
@@ -196,15 +196,6 @@ def _missing(ref: BlobRef, place: str) -> BlobCorruptError:
 
 
 def _unavailable(path: Path, error: OSError) -> LogUnavailableError:
-    hints = {
-        errno.ENOSPC: "the disk is full: free some space",
-        errno.EDQUOT: "the disk quota is used up: free some space",
-        errno.EFBIG: "the file size limit is reached (`ulimit -f`)",
-        errno.EROFS: "the file system is read-only: mount it writable",
-        errno.EACCES: "no permission: check the folder's owner and mode",
-        errno.EPERM: "no permission: check the folder's owner and mode",
-    }
     return LogUnavailableError(
-        f"blob file {path} cannot be used: {error.strerror or error}",
-        hint=hints.get(error.errno or 0, "mend the folder, then try again"),
+        f"blob file {path} cannot be used: {error.strerror or error}", hint=hint_of(error)
     )

@@ -3,15 +3,28 @@
 Used by whoever writes tmp + fsync + rename + fsync of the folder (blobs, snapshots).
 """
 
+import errno
 import fcntl
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 # On macOS fsync leaves data in the drive's cache; F_FULLFSYNC does not. Absent elsewhere.
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+
+_HINTS: Final = MappingProxyType(
+    {
+        errno.ENOSPC: "the disk is full: free some space",
+        errno.EDQUOT: "the disk quota is used up: free some space",
+        errno.EFBIG: "the file size limit is reached (`ulimit -f`)",
+        errno.EROFS: "the file system is read-only: mount it writable",
+        errno.EACCES: "no permission: check the folder's owner and mode",
+        errno.EPERM: "no permission: check the folder's owner and mode",
+    }
+)
 
 
 def sync_file(descriptor: int) -> None:
@@ -53,3 +66,8 @@ def write_whole(path: Path, data: bytes) -> None:
         with suppress(OSError):
             os.unlink(half)
         raise
+
+
+def hint_of(error: OSError) -> str:
+    """What to do about a failed write: free space, mount it writable, mend the permissions."""
+    return _HINTS.get(error.errno or 0, "mend the folder, then try again")
