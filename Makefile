@@ -1,0 +1,73 @@
+# `make demo` and `make test` are all a newcomer needs, on a machine with Python 3.11 to 3.13, make
+# and git. Each makes its own environment in `.venv` if there is none, and keeps it as long as
+# constraints.txt and pyproject.toml do not change it.
+#
+#   PYTHON=/path/to/python3.12   another interpreter than the first that tools/find_python.sh finds
+#   VENV=/elsewhere              another place for the environment
+#   WORKERS=4                    how many tests run at once
+#   ARGS="-k diff"               more arguments for pytest, or for `steplog demo`
+
+PYTHON ?= $(shell tools/find_python.sh)
+VENV ?= .venv
+WORKERS ?= 2
+ARGS ?=
+
+RUN = $(VENV)/bin/python
+# Only the checkout's own environment holds its command; one that is kept elsewhere may serve many.
+EDITABLE = $(if $(filter .venv,$(VENV)),--editable)
+SECOND = $(VENV)-second
+BENCH = $(VENV)-bench
+
+.PHONY: help demo test test-full check format bench clean interpreter environment second-environment
+
+help:
+	@echo "make demo       the main job on the embedded default, in under a minute"
+	@echo "make test       lint, types and the tests"
+	@echo "make test-full  the tests with every long property and kill test whole"
+	@echo "make check      lint and types alone"
+	@echo "make format     rewrite the sources in the house format"
+	@echo "make bench      the figures: bar, peer, ours"
+	@echo "make clean      remove the environments and caches (never your data)"
+
+demo: environment
+	@$(RUN) -m replay.cli demo $(ARGS)
+
+test: check second-environment
+	$(RUN) -m pytest -n $(WORKERS) $(ARGS)
+
+test-full: check second-environment
+	STEPLOG_FULL=1 $(RUN) -m pytest -n $(WORKERS) --durations=25 $(ARGS)
+
+check: environment
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+format: environment
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+bench: interpreter
+	@"$(PYTHON)" tools/environment.py $(BENCH) --extras numpy,bench
+	@$(BENCH)/bin/python -m benchmarks $(ARGS)
+
+environment: interpreter
+	@"$(PYTHON)" tools/environment.py $(VENV) --extras test $(EDITABLE)
+
+# Some tests compare what two Python versions make of the same values. Where there is no second
+# one, or its packages cannot be had, they are skipped, and the end of the run says so.
+second-environment: environment
+	@if second=$$(tools/find_python.sh --other-than "$$($(RUN) -c 'import platform; print(".".join(platform.python_version_tuple()[:2]))')"); \
+	then "$$second" tools/environment.py $(SECOND) --extras numpy || echo "no second environment: see above"; \
+	else echo "no second Python version here: the tests that compare two are skipped"; fi
+
+interpreter:
+	@test -n "$(PYTHON)"
+
+clean:
+	rm -rf .venv .venv.lock .venv-second .venv-second.lock .venv-bench .venv-bench.lock
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The tests find the second interpreter by this name; tests/support/second_python.py tries it out.
+export STEPLOG_SECOND_PYTHON = $(wildcard $(abspath $(SECOND))/bin/python)

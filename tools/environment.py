@@ -1,0 +1,111 @@
+"""Make one of the project's virtual environments, or keep the one that is there.
+
+    python tools/environment.py FOLDER --extras test [--editable]
+    python tools/environment.py --key --extras test
+
+The environment holds the pinned dependencies of `constraints.txt`. It is kept as long as its
+stamp, written last, equals the key: a hash of the constraints, of the `[project]` table and of the
+Python version. So one whose making was interrupted is never used; two makers at once wait for each
+other. Without `--editable` nothing in it points to this checkout, and any checkout may use it.
+Only the standard library is used here; pip asks the package index it is configured for.
+"""
+
+import sys
+
+if not (3, 11) <= sys.version_info[:2] < (3, 14):
+    sys.exit("steplog needs Python 3.11, 3.12 or 3.13; this is " + sys.version.split()[0])
+
+import argparse
+import fcntl
+import hashlib
+import json
+import platform
+import shutil
+import subprocess
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STAMP = ".steplog-stamp"
+
+
+def requirements(extras: list[str]) -> list[str]:
+    """The dependencies of pyproject.toml, with those of these extras."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = settings["project"]
+    wanted = list(project["dependencies"])
+    for extra in extras:
+        wanted += project["optional-dependencies"][extra]
+    return wanted
+
+
+def key(extras: list[str]) -> str:
+    """What an environment of these extras depends on, hashed: 16 hex digits."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    parts = [
+        json.dumps([settings["project"], settings["build-system"]], sort_keys=True),
+        (ROOT / "constraints.txt").read_text(encoding="utf-8"),
+        Path(__file__).read_text(encoding="utf-8"),
+        ",".join(sorted(extras)),
+        platform.python_version() + platform.machine() + sys.base_prefix,
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def ensure(folder: Path, extras: list[str], *, editable: bool) -> None:
+    """Make `folder` the environment of these extras, unless it is already."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    stamp = key(extras) + (f" editable {ROOT}" if editable else "")
+    with folder.with_name(folder.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Freed by the kernel if the maker is killed.
+        if not _stands(folder, stamp):
+            _make(folder, extras, editable=editable)
+            (folder / STAMP).write_text(stamp, encoding="utf-8")
+
+
+def _stands(folder: Path, stamp: str) -> bool:
+    written = folder / STAMP
+    if not written.exists() or written.read_text(encoding="utf-8") != stamp:
+        return False
+    # The Python it was made from may be gone since.
+    return subprocess.run([folder / "bin/python", "-c", ""], check=False).returncode == 0
+
+
+def _make(folder: Path, extras: list[str], *, editable: bool) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / "pyvenv.cfg").exists():
+            sys.exit(f"{folder} is not a virtual environment; it is left alone. Name another.")
+        shutil.rmtree(folder)
+    print(f"making {folder} (Python {platform.python_version()})", file=sys.stderr, flush=True)
+    venv.create(folder, with_pip=True, symlinks=True)
+    pip = [folder / "bin/python", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    pip += ["install", "--quiet", "--root-user-action=ignore"]
+    subprocess.run([*pip, "-c", ROOT / "constraints.txt", *requirements(extras)], check=True)
+    if editable:
+        here = ["--no-deps", "--no-build-isolation", "--editable", ROOT]
+        subprocess.run([*pip, *here], check=True)
+
+
+def main() -> None:
+    """Parse the command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--extras", default="", help="names from pyproject.toml, with commas")
+    parser.add_argument("--editable", action="store_true", help="install this checkout in it too")
+    parser.add_argument("--key", action="store_true", help="print the key and make nothing")
+    arguments = parser.parse_args()
+    extras = [extra for extra in arguments.extras.split(",") if extra]
+    if arguments.key:
+        print(key(extras))
+        return
+    if arguments.folder is None:
+        parser.error("which folder?")
+    try:
+        ensure(arguments.folder.absolute(), extras, editable=arguments.editable)
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"could not make {arguments.folder}: pip failed, see above ({error.returncode})")
+
+
+if __name__ == "__main__":
+    main()
