@@ -5,13 +5,16 @@ The rule itself is `session_line.SessionLine`. Pure values: named tuples of numb
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from eventlog.errors import EventCorruptError, IntegrityError, LinkBrokenError, StepGapError
 from eventlog.event import (
     NO_PARENT,
+    Body,
     LineHead,
 )
+
+BodyT = TypeVar("BodyT", bound=Body)
 
 KINDS_WITH_BODY: Final = frozenset(
     {
@@ -43,6 +46,14 @@ class LinePrefix(Protocol):
     def kind(self) -> str: ...
     @property
     def parent(self) -> bytes: ...
+
+
+def body_of(record: LinePrefix, body: Body | None, kind: type[BodyT]) -> BodyT:
+    """The body given with a record, or the one it has. Raises `TypeError` if it is not a `kind`."""
+    found = getattr(record, "body", None) if body is None else body
+    if not isinstance(found, kind):
+        raise TypeError(f"a {record.kind} is judged with its body, got {type(found).__name__}")
+    return found
 
 
 class VerdictKind(StrEnum):

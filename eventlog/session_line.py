@@ -18,7 +18,7 @@ state and drops the line.
 """
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from eventlog.event import (
     FIRST_ATTEMPT,
@@ -40,6 +40,7 @@ from eventlog.line_state import (
     LineState,
     Verdict,
     VerdictKind,
+    body_of,
 )
 
 SKIPPED_KEPT_MAX: Final = 1_024
@@ -49,7 +50,6 @@ _AFTER_CLOSE: Final = frozenset({"verified", "annotated", "subject_erased"})
 
 KnownCallback = Callable[[bytes], KnownEvent | None]
 SkippedCallback = Callable[[bytes], VerdictKind | None]
-BodyT = TypeVar("BodyT", bound=Body)
 
 _ACCEPTED: Final = Verdict(VerdictKind.ACCEPTED, 7)
 _JUDGED: Final = Verdict(VerdictKind.JUDGED, 0)
@@ -164,7 +164,7 @@ class SessionLine:
         if self._known(digest) is not None:
             return _DUPLICATE, state
         if record.kind == "session_resumed":
-            return self._claim(state, record, digest, _body_of(record, body, SessionResumed))
+            return self._claim(state, record, digest, body_of(record, body, SessionResumed))
         skipped_as = self._parent_skipped_as(state, record.parent)
         if skipped_as is not None:
             return Verdict(skipped_as, 4), state
@@ -257,11 +257,11 @@ def _begin(
     )
     begun = Verdict(VerdictKind.ACCEPTED, 1, claim=Claim(FIRST_ATTEMPT, record.step, 0))
     if record.kind == "session_seeded" and record.attempt == FIRST_ATTEMPT:
-        seed = _body_of(record, body, SessionSeeded)
+        seed = body_of(record, body, SessionSeeded)
         if record.step == 0 and record.parent == NO_PARENT:
             return begun, after._replace(writer=seed.writer)
     if record.kind == "session_forked" and record.attempt == FIRST_ATTEMPT:
-        fork = _body_of(record, body, SessionForked)
+        fork = body_of(record, body, SessionForked)
         if record.step == fork.parent_step + 1:
             return begun, after._replace(
                 writer=fork.writer,
@@ -307,11 +307,11 @@ def _follow(
 def _applied(state: LineState, record: LinePrefix, body: Body | None) -> LineState:
     """What an accepted event of rule 7 does to the session's status."""
     if record.kind == "session_closed":
-        return state._replace(closed=_body_of(record, body, SessionClosed).reason)
+        return state._replace(closed=body_of(record, body, SessionClosed).reason)
     if record.kind == "session_lost":
-        return state._replace(lost=_body_of(record, body, SessionLost).reason)
+        return state._replace(lost=body_of(record, body, SessionLost).reason)
     if record.kind == "session_released":
-        to_writer = _body_of(record, body, SessionReleased).to_writer
+        to_writer = body_of(record, body, SessionReleased).to_writer
         return state._replace(released=True, released_to=to_writer)
     return state
 
@@ -322,13 +322,6 @@ def _stop(
     error = LineError(name, message, record.step)
     after = state if state.error is not None else state._replace(error=error)
     return Verdict(VerdictKind.STOPPED, rule, error), after
-
-
-def _body_of(record: LinePrefix, body: Body | None, kind: type[BodyT]) -> BodyT:
-    found = getattr(record, "body", None) if body is None else body
-    if not isinstance(found, kind):
-        raise TypeError(f"a {record.kind} is judged with its body, got {type(found).__name__}")
-    return found
 
 
 def _tally(state: LineState, verdict: Verdict, step: int) -> LineState:
