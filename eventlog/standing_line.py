@@ -116,7 +116,7 @@ def _require_fork(line: SessionLine, record: LinePrefix, body: Body | None) -> N
         raise _broken(
             record,
             f"the fork stands on step {fork.parent_step} of {fork.parent_session!r}, but before it "
-            f"came step {state.next_step - 1} of {line.session_id!r}, or another event of that step",
+            f"came step {state.next_step - 1} of {line.session_id!r}, or another event there",
         )
 
 
