@@ -1,0 +1,118 @@
+"""Reading folders and files of snapshots without trust: no links, no pipes, bounded sizes.
+
+What is not there is nothing; what cannot be read is a `SnapshotError` naming the path, raised for
+one file and handed to a `Report` when listing. Used by the local snapshot store only.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from eventlog.errors import SnapshotError
+
+Report: TypeAlias = Callable[[SnapshotError], None]
+
+
+def folders_in(folder: Path, names: re.Pattern[str], report: Report) -> list[Path]:
+    """The real folders of these names in `folder`, in order; all else there is reported."""
+    found = []
+    for name, mode, _size in _entries_in(folder, report):
+        path = folder / name
+        if names.fullmatch(name) is not None and stat.S_ISDIR(mode):
+            found.append(path)
+        else:
+            report(damaged(path, "it is not a folder of snapshots"))
+    return found
+
+
+def files_in(folder: Path, report: Report) -> list[tuple[str, int]]:
+    """Name and size in bytes of the plain files in `folder`, in order; all else is reported."""
+    try:
+        refuse_links(folder)
+    except SnapshotError as error:
+        report(error)
+        return []
+    found = []
+    for name, mode, size in _entries_in(folder, report):
+        if stat.S_ISREG(mode):
+            found.append((name, size))
+        else:
+            report(damaged(folder / name, "it is not a file"))
+    return found
+
+
+def read_file(path: Path, *, bytes_max: int) -> bytes:
+    """All bytes of a plain file of at most `bytes_max`. Raises `SnapshotError`."""
+    return _read(path, bytes_max, whole=True)
+
+
+def read_front(path: Path, *, front_bytes: int) -> bytes:
+    """The first bytes of a plain file, all of them if it is shorter. Raises `SnapshotError`."""
+    return _read(path, front_bytes, whole=False)
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise `SnapshotError` where a session's folder, or the one above it, is not a folder.
+
+    Both may be missing. A link there would lead out of the store.
+    """
+    for path in (folder.parent, folder):
+        try:
+            mode = os.lstat(path).st_mode
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise damaged(path, error.strerror or str(error)) from error
+        if not stat.S_ISDIR(mode):
+            raise damaged(path, "it stands where a folder of snapshots belongs")
+
+
+def damaged(
+    path: Path, what: str, *, session_id: str | None = None, step: int | None = None
+) -> SnapshotError:
+    """The error for a path that holds no snapshot one can use."""
+    return SnapshotError(
+        f"snapshot {path}: {what}",
+        hint="nothing is lost while the log is whole: remove it, and take the snapshot again",
+        session_id=session_id,
+        step=step,
+    )
+
+
+def _entries_in(folder: Path, report: Report) -> list[tuple[str, int, int]]:
+    """Name, mode and size of what lies in `folder`, links not followed; none where it is not."""
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # another process just renamed or removed it
+                    continue
+                found.append((entry.name, status.st_mode, status.st_size))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        report(damaged(folder, f"it cannot be listed: {error.strerror or error}"))
+    return sorted(found)
+
+
+def _read(path: Path, bytes_max: int, *, whole: bool) -> bytes:
+    refuse_links(path.parent)
+    try:
+        # Neither a link nor a pipe is opened: a pipe would wait for a writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb", buffering=0) as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise damaged(path, "it is not a file")
+            if whole and status.st_size > bytes_max:
+                raise damaged(path, f"it has {status.st_size} bytes; at most {bytes_max} are read")
+            return file.readall() if whole else file.read(bytes_max)
+    except OSError as error:
+        reason = "it is missing" if error.errno == errno.ENOENT else error.strerror or str(error)
+        raise damaged(path, reason) from error
