@@ -69,7 +69,8 @@ def _stands(folder: Path, stamp: str) -> bool:
     if not written.exists() or written.read_text(encoding="utf-8") != stamp:
         return False
     # The Python it was made from may be gone since.
-    return subprocess.run([folder / "bin/python", "-c", ""], check=False).returncode == 0
+    python = folder / "bin/python"
+    return python.exists() and subprocess.run([python, "-c", ""], check=False).returncode == 0
 
 
 def _make(folder: Path, extras: list[str], *, editable: bool) -> None:
