@@ -1,30 +1,61 @@
 """Events to bytes and back: Avro `steplog.Event` in single-object framing.
 
-`encode_event` checks every type before a byte is written; `decode_event` is the only place that
-trusts stored bytes, and refuses what is not wholly one event of a shipped schema.
+`encode_event` checks every type before a byte is written. `decode_event` is the only place that
+trusts stored bytes: it accepts exactly what `encode_event` writes, so that an event has one
+encoding, and answers anything else with an error of ours that names session and step as far as
+they can be read. fastavro's reading and writing of the same schema is the reference for both
+(`event_datum.py`).
 """
 
 import hashlib
-from collections.abc import Callable
-from typing import Final, NamedTuple
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from eventlog.content import BlobRef, Content
-from eventlog.errors import EventCorruptError, EventTooLargeError, UnknownKindError
-from eventlog.event import BODY_OF_KIND, Event, StateChange, StateUnknown
-from eventlog.event_datum import datum_of_event, event_builder
-from eventlog.schema import HEADER_BYTES, AvroDataError, SchemaRegistry, load_schema
-
-EVENT_SCHEMA: Final = load_schema("eventlog", "event-v1.avsc")
-EVENT_SCHEMAS: Final = SchemaRegistry([EVENT_SCHEMA])
-_PREFIX: Final = EVENT_SCHEMA.cut_after("state_change")
-
+from eventlog.content import BlobRef, Content, escape_lone_surrogates
+from eventlog.errors import (
+    EventCorruptError,
+    EventTooLargeError,
+    SteplogError,
+    UnknownKindError,
+    UnknownSchemaError,
+    ValueNotEncodableError,
+)
+from eventlog.event import (
+    BODY_OF_KIND,
+    DIGEST_BYTES,
+    KIND_OF_BODY,
+    Body,
+    CheckpointBegun,
+    Event,
+    SessionForked,
+    SessionSeeded,
+    StateChange,
+    StateUnknown,
+    ToolCalled,
+    Verified,
+)
+from eventlog.event_form import EVENT_SCHEMA, EVENT_SCHEMAS, FIELD_READERS, FIELD_WRITERS
+from eventlog.record_reader import Misread, record_reader
+from eventlog.record_writer import Misfit, long_bytes, record_writer
+from eventlog.schema import HEADER_BYTES, AvroDataError, describe_fingerprint
 
 EVENT_BYTES_MAX: Final = 256 * 1024
+"""An event of more bytes has its largest contents moved to blobs."""
 TEXT_BYTES_MAX: Final = 64 * 1024
+"""What may stand in an event beside its contents: strings, maps, ids."""
+
+_LOG: Final = logging.getLogger(__name__)
+_DAMAGED_HINT: Final = "the stored bytes are damaged; run `steplog check`"
+_NEWER_HINT: Final = "a newer steplog wrote it; read it with that version"
 
 
 class EncodedEvent(NamedTuple):
-    """An event, its exact stored bytes, and their SHA-256 (the event digest)."""
+    """An event, its exact stored bytes, and their SHA-256 (the event digest).
+
+    `event` is what `decode_event(data)` gives: it shares nothing mutable with the caller.
+    """
 
     event: Event
     data: bytes
@@ -44,108 +75,252 @@ class EventPrefix(NamedTuple):
 
 
 def encode_event(event: Event) -> EncodedEvent:
-    """The event's single-object bytes and digest; every type is checked first.
+    """The event's single-object bytes and digest; every type is checked before.
 
+    A call's tool name and id are stored with lone surrogates escaped, and a warning is logged.
     Raises `ValueNotEncodableError` naming the field, `UnknownKindError` where kind and body differ.
     """
-    if BODY_OF_KIND.get(event.kind) is not type(event.body):
-        raise UnknownKindError(
-            f"kind {event.kind!r} does not fit a body of {type(event.body).__name__}",
-            hint="make events with `Event.following`",
-            session_id=event.session_id,
-            step=event.step,
-        )
-    data = EVENT_SCHEMA.header + EVENT_SCHEMA.write_datum(
-        datum_of_event(event, EVENT_SCHEMA.definition)
-    )
+    body = event.body
+    if BODY_OF_KIND.get(event.kind) is not type(body):
+        raise _kind_error(event, body, "make events with `Event.following`")
+    if type(body) in _BODIES_WITH_COLLECTIONS:
+        event = event._replace(body=_owned(body))
+    try:
+        data = _HEADER + _write_event(event)
+    except Misfit as misfit:
+        return _encode_escaped(event, misfit)
     return EncodedEvent(event, data, hashlib.sha256(data).digest())
 
 
 def fit_event(event: Event, put_blob: Callable[[bytes], BlobRef]) -> EncodedEvent:
-    """Encode the event, its largest Contents moved to blobs until it has at most 256 KiB.
+    """Encode the event, its largest contents moved to blobs until it has at most 256 KiB.
 
-    Raises `EventTooLargeError` before any blob is put where the rest alone (other strings and
-    maps) is over 64 KiB.
+    Which contents move depends on the event alone. Raises as `encode_event`; raises
+    `EventTooLargeError`, before any blob is put, where all that is not content takes over 64 KiB.
     """
-    encoded = encode_event(event)
-    if len(encoded.data) <= EVENT_BYTES_MAX:
-        inline = sum(len(content.data) for _, content in event.contents() if type(content.data) is bytes)
-        if len(encoded.data) - inline <= TEXT_BYTES_MAX:
+    inline = _inline_bytes(event)
+    if inline <= EVENT_BYTES_MAX:
+        encoded = encode_event(event)
+        size = len(encoded.data)
+        if size <= EVENT_BYTES_MAX and size - inline <= TEXT_BYTES_MAX:
             return encoded
-    size = len(encoded.data)
-    inline_contents = sorted(
-        (
-            (len(content.data), name, content)
-            for name, content in event.contents()
-            if isinstance(content.data, bytes)
-        ),
-        reverse=True,
-    )
-    rest = size - sum(length for length, _, _ in inline_contents)
-    if rest > TEXT_BYTES_MAX:
-        raise EventTooLargeError(
-            f"strings and maps of a {event.kind} event take {rest} bytes, over {TEXT_BYTES_MAX}",
-            hint="put long text into a content, not into a name or metadata",
-            event_bytes=rest,
-            event_bytes_max=TEXT_BYTES_MAX,
-            session_id=event.session_id,
-            step=event.step,
-        )
-    for length, name, content in inline_contents:
-        if size <= EVENT_BYTES_MAX:
-            break
-        assert isinstance(content.data, bytes)
-        event = _with_content(event, name, Content(content.media_type, put_blob(content.data)))
-        size -= length - BLOB_REF_BYTES
-    return encode_event(event)
-
-
-BLOB_REF_BYTES: Final = 40
-
-
-def _with_content(event: Event, name: str, content: Content) -> Event:
-    place, _, field = name.partition(".")
-    if place == "state_change":
-        assert isinstance(event.state_change, StateChange)
-        return event._replace(state_change=event.state_change._replace(patch=content))
-    return event._replace(body=event.body._replace(**{field: content}))
+    return _encode_with_blobs(event, put_blob)
 
 
 def decode_event(data: bytes) -> Event:
     """The event that `data` is. The only place that trusts stored bytes.
 
-    Raises `EventCorruptError`, `UnknownSchemaError` or `UnknownKindError`, each naming session and
-    step as far as the bytes tell them.
+    Raises `EventCorruptError` (not exactly one event of the schema), `UnknownSchemaError` (no
+    shipped schema has its fingerprint) or `UnknownKindError` (kind not known, or not its body's).
     """
-    EVENT_SCHEMAS.find(data)
+    if data[:HEADER_BYTES] != _HEADER:
+        raise _header_error(data)
     try:
-        datum, end = EVENT_SCHEMA.read_datum(data, HEADER_BYTES)
-    except AvroDataError as error:
-        raise EventCorruptError(str(error), hint="run `steplog check`") from error
+        event, end = _read_event(data, HEADER_BYTES)
+    except (IndexError, Misread) as error:
+        raise _misread(data, error) from error
     if end != len(data):
-        raise EventCorruptError(
-            f"{len(data) - end} bytes are left over after the event", hint="run `steplog check`"
-        )
-    event = _build_event(datum)
+        raise _damage(data, f"{len(data) - end} bytes are left over after the event")
     if BODY_OF_KIND.get(event.kind) is not type(event.body):
-        raise UnknownKindError(
-            f"kind {event.kind!r} does not fit a body of {type(event.body).__name__}",
-            hint="a newer steplog wrote it",
-            session_id=event.session_id,
-            step=event.step,
-        )
+        raise _kind_error(event, event.body, _NEWER_HINT)
     return event
 
 
 def decode_prefix(data: bytes) -> EventPrefix:
-    """The first fields of an event, read without its body. Raises as `decode_event`."""
-    EVENT_SCHEMAS.find(data)
+    """The first fields of an event; the bytes after them are not read. Raises as `decode_event`."""
+    if data[:HEADER_BYTES] != _HEADER:
+        raise _header_error(data)
     try:
-        datum, _ = _PREFIX.read_datum(data, HEADER_BYTES)
+        prefix, _ = _read_prefix(data, HEADER_BYTES)
+    except (IndexError, Misread) as error:
+        raise _misread(data, error) from error
+    if prefix.kind not in BODY_OF_KIND:
+        raise _kind_error(prefix, None, _NEWER_HINT)
+    return prefix
+
+
+def _owned(body: Body) -> Body:
+    """The body with its maps and lists as copies of our own, maps in key order: as decoded."""
+    copies: dict[str, Any] = {}
+    values: tuple[object, ...] = body
+    for name, value in zip(body._fields, values, strict=True):
+        if isinstance(value, Mapping):
+            if all(type(key) is str for key in value):
+                copies[name] = MappingProxyType({key: value[key] for key in sorted(value)})
+        elif type(value) is list:
+            copies[name] = tuple(value)
+    return body._replace(**copies) if copies else body
+
+
+def _encode_escaped(event: Event, misfit: Misfit) -> EncodedEvent:
+    """Encode with a call's tool and id escaped, if that is all that is wrong; else raise."""
+    body = event.body
+    if misfit.lone and isinstance(body, ToolCalled):
+        escaped = body._replace(tool=_escaped(body.tool), call_id=_escaped(body.call_id))
+        if escaped != body:
+            _LOG.warning(
+                "session %r, step %s: tool or call id holds lone surrogates; stored escaped as %r",
+                event.session_id,
+                event.step,
+                (escaped.tool, escaped.call_id),
+            )
+            return encode_event(event._replace(body=escaped))
+    path = "$" + "".join(misfit.path)
+    raise ValueNotEncodableError(
+        f"{path} {misfit.reason}",
+        hint="free-form values belong into a content; see `Event` for each field's type",
+        path=path,
+        session_id=event.session_id,
+        step=event.step,
+    ) from misfit
+
+
+def _escaped(text: Any) -> Any:
+    return escape_lone_surrogates(text) if type(text) is str else text
+
+
+def _inline_bytes(event: Event) -> int:
+    """The bytes of the contents that stand in the event. Types are not checked yet."""
+    total = 0
+    change = event.state_change
+    if type(change) is StateChange:
+        total = _inline_size(change.patch)
+    body = event.body
+    for index in _CONTENT_FIELDS.get(type(body), ()):
+        total += _inline_size(body[index])
+    return total
+
+
+def _inline_size(content: object) -> int:
+    if type(content) is Content and type(content.data) is bytes:
+        return len(content.data)
+    return 0
+
+
+def _encode_with_blobs(event: Event, put_blob: Callable[[bytes], BlobRef]) -> EncodedEvent:
+    inline = [
+        (name, content, content.data)
+        for name, content in event.contents()
+        if isinstance(content.data, bytes)
+    ]
+    bare = event
+    for name, content, _ in inline:
+        bare = _with_content(bare, name, content._replace(data=b""))
+    rest = len(encode_event(bare).data)
+    if rest > TEXT_BYTES_MAX:
+        raise EventTooLargeError(
+            f"a {event.kind} event has {rest} bytes of strings and maps",
+            hint=f"at most {TEXT_BYTES_MAX} are stored; put long text into a content",
+            event_bytes=rest,
+            event_bytes_max=TEXT_BYTES_MAX,
+            session_id=event.session_id,
+            step=event.step,
+        )
+    # An empty content and a reference to n bytes differ by 32 bytes and the length of n as written.
+    size = rest + sum(len(data) + _length_bytes(data) for _, _, data in inline)
+    for name, content, data in sorted(inline, key=lambda each: -len(each[2])):
+        if size <= EVENT_BYTES_MAX:
+            break
+        event = _with_content(event, name, content._replace(data=put_blob(data)))
+        size += DIGEST_BYTES - len(data)
+    encoded = encode_event(event)
+    assert len(encoded.data) == size
+    return encoded
+
+
+def _length_bytes(data: bytes) -> int:
+    """By how many bytes the length of `data` is longer than that of an empty content."""
+    return len(long_bytes(len(data))) - 1
+
+
+def _with_content(event: Event, name: str, content: Content) -> Event:
+    place, _, field = name.partition(".")
+    if place == "body":
+        changed: dict[str, Any] = {field: content}
+        return event._replace(body=event.body._replace(**changed))
+    assert isinstance(event.state_change, StateChange)
+    return event._replace(state_change=event.state_change._replace(patch=content))
+
+
+def _header_error(data: bytes) -> SteplogError:
+    """Why the first bytes are not an event's: no header, or one of an unknown schema."""
+    try:
+        EVENT_SCHEMAS.find(data)
     except AvroDataError as error:
-        raise EventCorruptError(str(error), hint="run `steplog check`") from error
-    return _build_prefix(datum)
+        return EventCorruptError(str(error), hint=_DAMAGED_HINT)
+    except UnknownSchemaError as error:
+        place = _place_of(data)
+        kind = f"a {place.kind!r} event: " if place.kind is not None else ""
+        return UnknownSchemaError(
+            kind + error.message, hint=error.hint, session_id=place.session_id, step=place.step
+        )
+    raise AssertionError("a shipped schema that the codec does not read")
 
 
-_build_event = event_builder(EVENT_SCHEMA.definition)
-_build_prefix = event_builder(_PREFIX.definition, EventPrefix)
+def _damage(data: bytes, detail: str) -> EventCorruptError:
+    place = _place_of(data)
+    return EventCorruptError(
+        detail, hint=_DAMAGED_HINT, session_id=place.session_id, step=place.step
+    )
+
+
+def _misread(data: bytes, error: Exception) -> EventCorruptError:
+    ends_early = f"the event ends early, after {len(data)} bytes"
+    return _damage(data, ends_early if isinstance(error, IndexError) else str(error))
+
+
+class _Place(NamedTuple):
+    session_id: str | None = None
+    step: int | None = None
+    kind: str | None = None
+
+
+def _place_of(data: bytes) -> _Place:
+    """Session, step and kind as far as they can be read: the prefix is the same in every schema."""
+    known: dict[str, Any] = {}
+    position = HEADER_BYTES
+    for name in ("event_id", "session_id", "step", "attempt", "kind"):
+        try:
+            known[name], position = FIELD_READERS[name](data, position)
+        except (IndexError, Misread):
+            break
+    return _Place(known.get("session_id"), known.get("step"), known.get("kind"))
+
+
+def _kind_error(place: Event | EventPrefix, body: Body | None, hint: str) -> UnknownKindError:
+    if place.kind in BODY_OF_KIND and body is not None:
+        problem = f"kind {place.kind!r} does not fit its body, a {type(body).__name__}"
+    else:
+        problem = f"kind {place.kind!r} is not known to this build"
+    return UnknownKindError(
+        f"{problem} (schema {describe_fingerprint(EVENT_SCHEMA.fingerprint)})",
+        hint=hint,
+        session_id=place.session_id,
+        step=place.step,
+    )
+
+
+_HEADER: Final = EVENT_SCHEMA.header
+_write_event: Final[Callable[[Event], bytes]] = record_writer(
+    Event, list(FIELD_WRITERS), list(FIELD_WRITERS.values())
+)
+_read_event: Final[Callable[[bytes, int], tuple[Event, int]]] = record_reader(
+    Event, list(FIELD_READERS), list(FIELD_READERS.values())
+)
+_read_prefix: Final[Callable[[bytes, int], tuple[EventPrefix, int]]] = record_reader(
+    EventPrefix,
+    list(EventPrefix._fields),
+    [FIELD_READERS[name] for name in EventPrefix._fields],
+)
+
+_BODIES_WITH_COLLECTIONS: Final = frozenset(
+    (SessionSeeded, Verified, SessionForked, CheckpointBegun)
+)
+_CONTENT_FIELDS: Final[Mapping[type[Body], tuple[int, ...]]] = {
+    body: tuple(
+        body._fields.index(field["name"])
+        for field in EVENT_SCHEMA.types[f"steplog.{body.__name__}"]["fields"]
+        if field["type"] in ("steplog.Content", ["null", "steplog.Content"])
+    )
+    for body in KIND_OF_BODY
+}

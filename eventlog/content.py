@@ -98,6 +98,18 @@ def read_content(media_type: str, data: bytes, *, opaque: bool = False) -> objec
     return JsonText(text) if plain == APPLICATION_JSON else text
 
 
+def escape_lone_surrogates(text: str) -> str:
+    """`text` with each lone surrogate written as the six characters `\\udXXX`; else `text` itself.
+
+    For the few names that are stored as plain strings (a call's tool and call id).
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text
+
+
 def _text_content(text: str, media_type: str) -> Content:
     try:
         return Content(media_type, text.encode("utf-8"))

@@ -2,9 +2,10 @@
 
 Field meanings are those of the Avro schema `schemas/event-v1.avsc`. A kind is a pinned string, one
 for each body; it is never a class path. `Event.following` is the only place that makes an event;
-`codec.decode_event` the only one that trusts a stored one. Pure: ids and times come in as arguments.
+`codec.decode_event` the only one that trusts a stored one. Pure: ids and times are arguments.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
@@ -12,9 +13,11 @@ from typing import Final, NamedTuple, TypeAlias
 from eventlog.content import Content
 
 DIGEST_BYTES: Final = 32
+SESSION_ID_BYTES_MAX: Final = 255
 NO_PARENT: Final = bytes(DIGEST_BYTES)
 FIRST_ATTEMPT: Final = 1
 
+_CONTROL_CHARACTER: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_COMPONENTS: Final[Mapping[str, float]] = MappingProxyType({})
 
@@ -183,7 +186,7 @@ class SessionReleased(NamedTuple):
 
 
 class SessionClosed(NamedTuple):
-    """The session ended. Count and Merkle root (32 bytes) over its own standing events before this."""
+    """The session ended; count and Merkle root over its own standing events before this one."""
 
     reason: str
     event_count: int
@@ -198,7 +201,7 @@ class SessionLost(NamedTuple):
 
 
 class CheckpointBegun(NamedTuple):
-    """A checkpoint of `training_session` begins at this cut (partition -> end offset, exclusive)."""
+    """A checkpoint of `training_session` begins at this cut: partition to end offset, exclusive."""
 
     training_session: str
     training_step: int
@@ -341,3 +344,15 @@ class Event(NamedTuple):
         for name, value in zip(self.body._fields, self.body, strict=True):
             if isinstance(value, Content):
                 yield f"body.{name}", value
+
+
+def session_id_problem(session_id: str) -> str | None:
+    """Why this cannot be a session's id, or None: 1..255 bytes of UTF-8, no control characters."""
+    try:
+        size = len(session_id.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        return f"holds a lone surrogate at index {error.start}"
+    if not 1 <= size <= SESSION_ID_BYTES_MAX:
+        return f"has {size} bytes; 1 to {SESSION_ID_BYTES_MAX} are allowed"
+    found = _CONTROL_CHARACTER.search(session_id)
+    return None if found is None else f"holds a control character at index {found.start()}"

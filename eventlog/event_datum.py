@@ -1,22 +1,20 @@
-"""Events as the plain datums that fastavro reads and writes, and back.
+"""Events as the plain datums that fastavro reads and writes, and back: the reference of the codec.
 
-Everything is led by the schema's definition and the NamedTuples of `event.py` and `content.py`,
-matched by name. `datum_of_event` is the reference for the codec's own encoder: what fastavro
-writes of it is what an event's bytes must be.
+What fastavro writes of `datum_of_event` is what an event's bytes must be; `event_of_datum` is what
+a decoded event must be equal to. Led by the schema; records are matched to NamedTuples by name.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from eventlog.content import BlobRef, Content
 from eventlog.event import BODY_OF_KIND, Event, Restore, StateChange, StateUnknown, Trace
-from eventlog.schema_form import NAMED_TYPES, PRIMITIVE_TYPES
+from eventlog.schema import AvroSchema
 
-NAMESPACE: Final = "steplog"
 RECORD_CLASSES: Final[Mapping[str, type[Any]]] = MappingProxyType(
     {
-        f"{NAMESPACE}.{each.__name__}": each
+        f"steplog.{each.__name__}": each
         for each in (
             Event,
             Trace,
@@ -29,129 +27,72 @@ RECORD_CLASSES: Final[Mapping[str, type[Any]]] = MappingProxyType(
         )
     }
 )
+"""The NamedTuple of each record of the event schema, by the record's full name."""
 
-_NAME_OF_PYTHON_TYPE: Final = {str: "string", bytes: "bytes", bool: "boolean", float: "double"}
-
-
-def named_types(definition: object) -> dict[str, dict[str, Any]]:
-    """Every named type of a schema of ours, by full name."""
-    return {f"{NAMESPACE}.{each['name']}": each for each in _named(definition)}
+_RECORD_NAMES: Final = {each: name for name, each in RECORD_CLASSES.items()}
+_PRIMITIVE_NAMES: Final = {str: "string", bytes: "bytes", bool: "boolean", float: "double"}
 
 
-def datum_of_event(event: Event, definition: dict[str, Any]) -> object:
+def datum_of_event(event: Event, schema: AvroSchema) -> object:
     """The event as fastavro writes it: dicts for records, `(name, value)` for a union's branch."""
-    return _datum(event, definition, named_types(definition))
+    return _datum(event, schema.canonical, schema)
 
 
-def _named(definition: object) -> Iterator[dict[str, Any]]:
+def event_of_datum(datum: object, schema: AvroSchema) -> Event:
+    """The event that fastavro read with `schema`; its types are trusted."""
+    event: Event = _value(datum, schema.canonical, schema)
+    return event
+
+
+def _datum(value: Any, definition: Any, schema: AvroSchema) -> object:
     if isinstance(definition, list):
-        for branch in definition:
-            yield from _named(branch)
-    elif isinstance(definition, dict):
-        if definition["type"] in NAMED_TYPES:
-            yield definition
-        for field in definition.get("fields", ()):
-            yield from _named(field["type"])
-
-
-def _datum(value: Any, definition: Any, named: Mapping[str, dict[str, Any]]) -> object:
-    if isinstance(definition, list):
-        return None if value is None else _branch_datum(value, definition, named)
+        return None if value is None else _branch_datum(value, definition, schema)
     if isinstance(definition, str):
-        if definition in PRIMITIVE_TYPES:
-            return value
-        definition = named[f"{NAMESPACE}.{definition}"]
-    kind = definition["type"]
-    if kind == "record":
+        return _datum(value, schema.types[definition], schema) if "." in definition else value
+    if definition["type"] == "record":
         return {
-            field["name"]: _datum(getattr(value, field["name"]), field["type"], named)
+            field["name"]: _datum(getattr(value, field["name"]), field["type"], schema)
             for field in definition["fields"]
         }
-    if kind == "map":
+    if definition["type"] == "map":
         return {key: value[key] for key in sorted(value)}
-    return list(value) if kind == "array" else value
+    return list(value) if definition["type"] == "array" else value
 
 
-def _branch_datum(
-    value: object, branches: list[Any], named: Mapping[str, dict[str, Any]]
-) -> tuple[str, object]:
-    name = f"{NAMESPACE}.{type(value).__name__}"
-    if name in named:
-        return name, _datum(value, named[name], named)
-    plain = _NAME_OF_PYTHON_TYPE.get(type(value), "long")
-    if plain in branches:
-        return plain, value
-    (fixed,) = (branch for branch in branches if branch not in PRIMITIVE_TYPES)
-    return f"{NAMESPACE}.{fixed}", value
+def _branch_datum(value: Any, branches: list[Any], schema: AvroSchema) -> tuple[str, object]:
+    if type(value) in _RECORD_NAMES:
+        name = _RECORD_NAMES[type(value)]
+        return name, _datum(value, schema.types[name], schema)
+    name = _PRIMITIVE_NAMES.get(type(value), "long")
+    if name not in branches:
+        (name,) = (branch for branch in branches if branch in schema.types)
+    return name, value
 
 
-def event_builder(definition: dict[str, Any], cls: type[Any] = Event) -> Callable[[Any], Any]:
-    """A function from what fastavro read with `definition` to the NamedTuple `cls`.
-
-    It trusts the datum; a branch of a union of several records comes as `(record name, fields)`.
-    """
-    return _record_builder(definition, cls, named_types(definition), {})
-
-
-_Build = Callable[[Any], Any]
-
-
-def _builder(
-    definition: Any, named: Mapping[str, dict[str, Any]], made: dict[str, _Build]
-) -> Any:
+def _value(datum: Any, definition: Any, schema: AvroSchema) -> Any:
     if isinstance(definition, list):
-        return _union_builder(definition, named, made)
+        if isinstance(datum, tuple):
+            name, datum = datum
+            return _value(datum, name, schema)
+        # fastavro names a branch only where a union has several records.
+        records = [each for each in branches_of(definition, schema) if each["type"] == "record"]
+        return _value(datum, records[0], schema) if isinstance(datum, dict) else datum
     if isinstance(definition, str):
-        if definition in PRIMITIVE_TYPES:
-            return None
-        definition = named[f"{NAMESPACE}.{definition}"]
-    kind = definition["type"]
-    if kind == "map":
-        return MappingProxyType
-    if kind == "array":
-        return tuple
-    if kind != "record":
-        return None
-    name = definition["name"]
-    if name not in made:
-        cls = RECORD_CLASSES[f"{NAMESPACE}.{name}"]
-        made[name] = _record_builder(definition, cls, named, made)
-    return made[name]
+        return _value(datum, schema.types[definition], schema) if "." in definition else datum
+    if definition["type"] == "record":
+        cls = RECORD_CLASSES[definition["name"]]
+        return cls(
+            **{
+                field["name"]: _value(datum[field["name"]], field["type"], schema)
+                for field in definition["fields"]
+            }
+        )
+    if definition["type"] == "map":
+        return MappingProxyType(datum)
+    return tuple(datum) if definition["type"] == "array" else datum
 
 
-def _record_builder(
-    definition: dict[str, Any],
-    cls: type[Any],
-    named: Mapping[str, dict[str, Any]],
-    made: dict[str, _Build],
-) -> _Build:
-    built = [
-        (field["name"], build)
-        for field in definition["fields"]
-        if (build := _builder(field["type"], named, made)) is not None
-    ]
-
-    def build(fields: dict[str, Any]) -> Any:
-        for name, build_field in built:
-            value = fields[name]
-            if value is not None:
-                fields[name] = build_field(value)
-        return cls(**fields)
-
-    return build
-
-
-def _union_builder(
-    branches: list[Any], named: Mapping[str, dict[str, Any]], made: dict[str, _Build]
-) -> _Build | None:
-    builds = {
-        f"{NAMESPACE}.{branch if isinstance(branch, str) else branch['name']}": build
-        for branch in branches
-        if (build := _builder(branch, named, made)) is not None
-    }
-    if not builds:
-        return None
-    if len(builds) == 1:
-        (only,) = builds.values()
-        return lambda value: only(value) if type(value) is dict else value
-    return lambda value: builds[value[0]](value[1])
+def branches_of(union: list[Any], schema: AvroSchema) -> list[dict[str, Any]]:
+    """The named types among a union's branches, each by its definition."""
+    names = [each["name"] if isinstance(each, dict) else each for each in union]
+    return [schema.types[name] for name in names if name in schema.types]

@@ -1,4 +1,4 @@
-"""Avro schemas that ship with steplog: loading, fingerprints, and the registry that decodes by them.
+"""Avro schemas that ship with steplog: loading, fingerprints, and finding them by fingerprint.
 
 Stored bytes name their schema by an 8-byte fingerprint, and only a shipped schema is ever used to
 read them: nothing stored brings its own. A fingerprint can be forged, so a definition that comes
@@ -8,9 +8,9 @@ use it; the only module that imports fastavro.
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
@@ -38,35 +38,34 @@ class AvroDataError(ValueError):
 class AvroSchema:
     """One schema: its definition, canonical form and fingerprints. Immutable by convention.
 
-    `fingerprint` is the 8 bytes of single-object framing, `sha256` the 32 that cannot be forged,
-    `header` what stands before each datum (10 bytes).
+    `definition` is the schema as its file has it; `canonical` what the canonical form says, parsed:
+    full names, nothing but what decides the bytes. `types` are the named types of `canonical` by
+    full name. `fingerprint` is the 8 bytes of single-object framing, `sha256` the 32 that cannot be
+    forged, `header` what stands before each datum (10 bytes).
     """
 
-    __slots__ = ("_parsed", "canonical_text", "definition", "fingerprint", "header", "sha256")
-
     def __init__(self, definition: object) -> None:
-        # Logical types change neither the bytes nor the canonical form; without them fastavro
-        # leaves times as integers, and is faster (1-2 us a field).
-        self.definition = without_logical_types(definition)
-        self.canonical_text = canonical_form(self.definition)
+        self.definition = definition
+        self.canonical_text = canonical_form(definition)
+        self.canonical: Any = json.loads(self.canonical_text)
+        self.types = {each["name"]: each for each in _named_types(self.canonical)}
         self.fingerprint = fingerprint_of(self.canonical_text)
         self.sha256 = sha256_of(self.canonical_text)
         self.header = SINGLE_OBJECT_MARK + self.fingerprint
-        self._parsed = parse_schema(self.definition)
+        # The canonical form has no logical types: the bytes are the same, and fastavro leaves times
+        # as integers (and is 1-2 us a field faster).
+        self._parsed = parse_schema(self.canonical)
 
     @property
     def name(self) -> str:
         """The full name of the schema's record, as `steplog.Event`."""
-        return str(json.loads(self.canonical_text)["name"])
+        return str(self.canonical["name"])
 
     def cut_after(self, field: str) -> "AvroSchema":
-        """The record with its fields up to and including `field`: reads only that much of a datum."""
-        definition = self.definition
-        if not isinstance(definition, Mapping):
-            raise ValueError("only a record can be cut")
-        names = [each["name"] for each in definition["fields"]]
-        kept = definition["fields"][: names.index(field) + 1]
-        return AvroSchema({**definition, "fields": kept})
+        """The record's fields up to and including `field` only: reads that much of its datums."""
+        fields = self.canonical["fields"]
+        names = [each["name"] for each in fields]
+        return AvroSchema({**self.canonical, "fields": fields[: names.index(field) + 1]})
 
     def write_datum(self, datum: object) -> bytes:
         """The Avro binary form of `datum` as fastavro writes it, without header.
@@ -144,14 +143,13 @@ def describe_fingerprint(fingerprint: bytes) -> str:
     return fingerprint[::-1].hex()
 
 
-def without_logical_types(definition: object) -> object:
-    """A copy of a schema whose types have no `logicalType`: the same bytes, plainer values."""
+def _named_types(definition: Any) -> Iterator[dict[str, Any]]:
     if isinstance(definition, list):
-        return [without_logical_types(each) for each in definition]
-    if isinstance(definition, Mapping):
-        return {
-            key: without_logical_types(value)
-            for key, value in definition.items()
-            if key not in ("logicalType", "precision", "scale")
-        }
-    return definition
+        for branch in definition:
+            yield from _named_types(branch)
+    elif isinstance(definition, dict):
+        if "name" in definition:
+            yield definition
+        for field in definition.get("fields", ()):
+            yield from _named_types(field["type"])
+        yield from _named_types(definition.get("items", definition.get("values")))

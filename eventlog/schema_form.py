@@ -20,7 +20,7 @@ _KEPT_ATTRIBUTES: Final = ("name", "type", "fields", "symbols", "items", "values
 
 
 def full_name(name: str, namespace: str | None, enclosing: str | None) -> str:
-    """The full name of a named type: its own dots win, then its namespace, then the enclosing one."""
+    """The full name of a named type: dots of its own win, then `namespace`, then `enclosing`."""
     if "." in name:
         return name
     space = enclosing if namespace is None else namespace
@@ -28,7 +28,7 @@ def full_name(name: str, namespace: str | None, enclosing: str | None) -> str:
 
 
 def canonical_form(definition: object) -> str:
-    """The Parsing Canonical Form of a schema as JSON gives it. Raises `ValueError` if it is none."""
+    """The Parsing Canonical Form of a schema, given as parsed JSON. Raises `ValueError`."""
     return _canonical(definition, None)
 
 
@@ -81,9 +81,7 @@ def _canonical(definition: object, enclosing: str | None) -> str:
     return _canonical_complex(definition, kind, enclosing)
 
 
-def _canonical_complex(
-    definition: Mapping[str, object], kind: str, enclosing: str | None
-) -> str:
+def _canonical_complex(definition: Mapping[str, object], kind: str, enclosing: str | None) -> str:
     name = None
     if kind in NAMED_TYPES:
         namespace = definition.get("namespace")

@@ -1,0 +1,259 @@
+"""Avro bytes to records: a reader compiled once from a schema, which accepts no second form.
+
+Every length, index and number is checked, so that damaged bytes give `Misread` and nothing else,
+in memory bounded by the bytes themselves. What it accepts, `record_writer` writes back to the same
+bytes: numbers in their shortest form, maps in one block in key order, nothing twice. (fastavro
+takes negative lengths and enum indexes as Python slices do, and is half as fast for one event.)
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""From the bytes and a position to the value and the position after it."""
+
+_unpack_double: Final = struct.Struct("<d").unpack_from
+_INT_BOUND: Final = 2**31
+_VARINT_SHIFT_MAX: Final = 63
+
+
+class Misread(ValueError):  # noqa: N818 - never leaves eventlog: the codec turns it into its error
+    """Bytes are not of the schema they are read with."""
+
+
+class RecordReaders:
+    """Compiles readers for the types of one schema, each named type once.
+
+    `named` gives the definitions by full name, as the canonical form writes them; `classes` the
+    NamedTuple of each record.
+    """
+
+    def __init__(
+        self, named: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Any]]
+    ) -> None:
+        self._named = named
+        self._classes = classes
+        self._made: dict[str, Read] = {}
+
+    def reader(self, definition: Any) -> Read:
+        """A function that reads a value of this type; raises `Misread` or `IndexError`."""
+        if isinstance(definition, list):
+            return self._union(definition)
+        if isinstance(definition, str):
+            return _PRIMITIVES[definition] if definition in _PRIMITIVES else self._of(definition)
+        kind = definition["type"]
+        if kind == "array":
+            return _array_reader(self.reader(definition["items"]))
+        if kind == "map":
+            return _map_reader(self.reader(definition["values"]))
+        return self._of(definition["name"])
+
+    def _of(self, name: str) -> Read:
+        if name not in self._made:
+            definition = self._named[name]
+            kind = definition["type"]
+            if kind == "enum":
+                self._made[name] = _enum_reader(definition["symbols"])
+            elif kind == "fixed":
+                self._made[name] = _fixed_reader(definition["size"])
+            else:
+                fields = definition["fields"]
+                readers = [self.reader(field["type"]) for field in fields]
+                names = [field["name"] for field in fields]
+                self._made[name] = record_reader(self._classes[name], names, readers)
+        return self._made[name]
+
+    def _union(self, branches: list[Any]) -> Read:
+        if len(branches) == 2 and branches[0] == "null":
+            return _optional_reader(self.reader(branches[1]))
+        return _union_reader([self.reader(branch) for branch in branches])
+
+
+def record_reader(cls: type[Any], names: list[str], readers: list[Read]) -> Read:
+    """A reader of `cls` from one reader for each of its fields, which come in the order given."""
+    order = [names.index(name) for name in cls._fields]
+    in_order = itemgetter(*order) if order != list(range(len(order))) else None
+    new = tuple.__new__
+
+    def read(data: bytes, position: int) -> tuple[Any, int]:
+        values = []
+        for read_field in readers:
+            value, position = read_field(data, position)
+            values.append(value)
+        return new(cls, values if in_order is None else in_order(values)), position
+
+    return read
+
+
+def read_long(data: bytes, position: int) -> tuple[int, int]:
+    """An Avro long, in its shortest form only."""
+    byte = data[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    number = byte & 0x7F
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > _VARINT_SHIFT_MAX:
+            raise Misread(f"a number of more than 64 bits ends at byte {position}")
+    if byte == 0 or number >> 64:
+        raise Misread(f"a number that is not in its shortest form ends at byte {position}")
+    return (number >> 1) ^ -(number & 1), position
+
+
+def read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
+    """Avro bytes: a length, then as many bytes."""
+    length, position = read_long(data, position)
+    end = position + length
+    chunk = data[position:end]
+    if len(chunk) != length:
+        raise Misread(f"a length of {length} at byte {position} of {len(data)}")
+    return chunk, end
+
+
+def read_text(data: bytes, position: int) -> tuple[str, int]:
+    """An Avro string; UTF-8 is strict."""
+    chunk, end = read_bytes(data, position)
+    try:
+        return chunk.decode("utf-8"), end
+    except UnicodeDecodeError as error:
+        raise Misread(f"a text at byte {position} is not UTF-8: {error.reason}") from error
+
+
+def _read_null(_data: bytes, position: int) -> tuple[None, int]:
+    return None, position
+
+
+def _read_boolean(data: bytes, position: int) -> tuple[bool, int]:
+    byte = data[position]
+    if byte > 1:
+        raise Misread(f"a boolean of {byte} at byte {position}")
+    return byte == 1, position + 1
+
+
+def _read_int(data: bytes, position: int) -> tuple[int, int]:
+    number, end = read_long(data, position)
+    if not -_INT_BOUND <= number < _INT_BOUND:
+        raise Misread(f"an int of more than 32 bits at byte {position}")
+    return number, end
+
+
+def _read_double(data: bytes, position: int) -> tuple[float, int]:
+    end = position + 8
+    if end > len(data):
+        raise Misread(f"a double at byte {position} of {len(data)}")
+    return _unpack_double(data, position)[0], end
+
+
+_PRIMITIVES: Final[Mapping[str, Read]] = {
+    "null": _read_null,
+    "boolean": _read_boolean,
+    "int": _read_int,
+    "long": read_long,
+    "double": _read_double,
+    "bytes": read_bytes,
+    "string": read_text,
+}
+
+
+def _fixed_reader(size: int) -> Read:
+    def read(data: bytes, position: int) -> tuple[bytes, int]:
+        end = position + size
+        chunk = data[position:end]
+        if len(chunk) != size:
+            raise Misread(f"{size} bytes at byte {position} of {len(data)}")
+        return chunk, end
+
+    return read
+
+
+def _enum_reader(symbols: list[str]) -> Read:
+    def read(data: bytes, position: int) -> tuple[str, int]:
+        index, end = read_long(data, position)
+        if not 0 <= index < len(symbols):
+            raise Misread(f"symbol {index} of {len(symbols)} at byte {position}")
+        return symbols[index], end
+
+    return read
+
+
+def _read_block(data: bytes, position: int) -> tuple[int, int]:
+    """The count of an array's or map's only block; 0 where there is none."""
+    count, end = read_long(data, position)
+    # Every item takes a byte or more: a larger count is damage, and would only be read in vain.
+    if not 0 <= count <= len(data) - end:
+        raise Misread(f"a block of {count} items at byte {position} of {len(data)}")
+    return count, end
+
+
+def _read_block_end(data: bytes, position: int) -> int:
+    if data[position] != 0:
+        raise Misread(f"a second block at byte {position}")
+    return position + 1
+
+
+def _array_reader(read_item: Read) -> Read:
+    def read(data: bytes, position: int) -> tuple[tuple[Any, ...], int]:
+        count, position = _read_block(data, position)
+        if count == 0:
+            return (), position
+        items = []
+        for _ in range(count):
+            item, position = read_item(data, position)
+            items.append(item)
+        return tuple(items), _read_block_end(data, position)
+
+    return read
+
+
+def _map_reader(read_value: Read) -> Read:
+    def read(data: bytes, position: int) -> tuple[Mapping[str, Any], int]:
+        count, position = _read_block(data, position)
+        if count == 0:
+            return EMPTY_MAP, position
+        items: dict[str, Any] = {}
+        last_key = None
+        for _ in range(count):
+            start = position
+            key, position = read_text(data, position)
+            if last_key is not None and key <= last_key:
+                raise Misread(f"keys of a map out of order at byte {start}")
+            last_key = key
+            items[key], position = read_value(data, position)
+        return MappingProxyType(items), _read_block_end(data, position)
+
+    return read
+
+
+EMPTY_MAP: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+def _optional_reader(read_value: Read) -> Read:
+    def read(data: bytes, position: int) -> tuple[Any, int]:
+        index = data[position]
+        if index == 0:
+            return None, position + 1
+        if index != 2:
+            raise Misread(f"a union has no such branch at byte {position}")
+        return read_value(data, position + 1)
+
+    return read
+
+
+def _union_reader(readers: list[Read]) -> Read:
+    def read(data: bytes, position: int) -> tuple[Any, int]:
+        index, after = read_long(data, position)
+        if not 0 <= index < len(readers):
+            raise Misread(f"branch {index} of {len(readers)} at byte {position}")
+        return readers[index](data, after)
+
+    return read
