@@ -25,6 +25,7 @@ from eventlog.errors import (
 from eventlog.event import (
     BODY_OF_KIND,
     DIGEST_BYTES,
+    EVENT_ID_BYTES,
     KIND_OF_BODY,
     Body,
     CheckpointBegun,
@@ -36,9 +37,16 @@ from eventlog.event import (
     ToolCalled,
     Verified,
 )
-from eventlog.event_form import EVENT_SCHEMA, EVENT_SCHEMAS, FIELD_READERS, FIELD_WRITERS
-from eventlog.record_reader import Misread, record_reader
-from eventlog.record_writer import Misfit, long_bytes, record_writer
+from eventlog.event_form import (
+    EVENT_SCHEMA,
+    EVENT_SCHEMAS,
+    read_event,
+    read_prefix,
+    read_session_id,
+    write_event,
+)
+from eventlog.record_reader import READ_ERRORS, read_long, read_text
+from eventlog.record_writer import Misfit, long_bytes
 from eventlog.schema import HEADER_BYTES, AvroDataError, describe_fingerprint
 
 EVENT_BYTES_MAX: Final = 256 * 1024
@@ -49,6 +57,7 @@ TEXT_BYTES_MAX: Final = 64 * 1024
 _LOG: Final = logging.getLogger(__name__)
 _DAMAGED_HINT: Final = "the stored bytes are damaged; run `steplog check`"
 _NEWER_HINT: Final = "a newer steplog wrote it; read it with that version"
+_LONE_HINT: Final = "text that UTF-8 cannot encode can only stand in a content"
 
 
 class EncodedEvent(NamedTuple):
@@ -81,12 +90,12 @@ def encode_event(event: Event) -> EncodedEvent:
     Raises `ValueNotEncodableError` naming the field, `UnknownKindError` where kind and body differ.
     """
     body = event.body
-    if BODY_OF_KIND.get(event.kind) is not type(body):
+    if KIND_OF_BODY.get(type(body)) != event.kind:
         raise _kind_error(event, body, "make events with `Event.following`")
     if type(body) in _BODIES_WITH_COLLECTIONS:
         event = event._replace(body=_owned(body))
     try:
-        data = _HEADER + _write_event(event)
+        data = _HEADER + write_event(event)
     except Misfit as misfit:
         return _encode_escaped(event, misfit)
     return EncodedEvent(event, data, hashlib.sha256(data).digest())
@@ -116,12 +125,12 @@ def decode_event(data: bytes) -> Event:
     if data[:HEADER_BYTES] != _HEADER:
         raise _header_error(data)
     try:
-        event, end = _read_event(data, HEADER_BYTES)
-    except (IndexError, Misread) as error:
+        event, end = read_event(data, HEADER_BYTES)
+    except READ_ERRORS as error:
         raise _misread(data, error) from error
     if end != len(data):
         raise _damage(data, f"{len(data) - end} bytes are left over after the event")
-    if BODY_OF_KIND.get(event.kind) is not type(event.body):
+    if KIND_OF_BODY[type(event.body)] != event.kind:
         raise _kind_error(event, event.body, _NEWER_HINT)
     return event
 
@@ -131,10 +140,11 @@ def decode_prefix(data: bytes) -> EventPrefix:
     if data[:HEADER_BYTES] != _HEADER:
         raise _header_error(data)
     try:
-        prefix, _ = _read_prefix(data, HEADER_BYTES)
-    except (IndexError, Misread) as error:
+        fields, _ = read_prefix(data, HEADER_BYTES)
+    except READ_ERRORS as error:
         raise _misread(data, error) from error
-    if prefix.kind not in BODY_OF_KIND:
+    prefix = tuple.__new__(EventPrefix, fields)  # as _make does, at a third of its cost
+    if prefix.kind not in _KINDS:
         raise _kind_error(prefix, None, _NEWER_HINT)
     return prefix
 
@@ -168,7 +178,7 @@ def _encode_escaped(event: Event, misfit: Misfit) -> EncodedEvent:
     path = "$" + "".join(misfit.path)
     raise ValueNotEncodableError(
         f"{path} {misfit.reason}",
-        hint="free-form values belong into a content; see `Event` for each field's type",
+        hint=_LONE_HINT if misfit.lone else "see `eventlog.event` for the type of each field",
         path=path,
         session_id=event.session_id,
         step=event.step,
@@ -272,23 +282,25 @@ def _misread(data: bytes, error: Exception) -> EventCorruptError:
 class _Place(NamedTuple):
     session_id: str | None = None
     step: int | None = None
+    attempt: int | None = None
     kind: str | None = None
 
 
 def _place_of(data: bytes) -> _Place:
     """Session, step and kind as far as they can be read: the prefix is the same in every schema."""
-    known: dict[str, Any] = {}
-    position = HEADER_BYTES
-    for name in ("event_id", "session_id", "step", "attempt", "kind"):
+    known: list[Any] = []
+    position = HEADER_BYTES + EVENT_ID_BYTES
+    for read in (read_session_id, read_long, read_long, read_text):
         try:
-            known[name], position = FIELD_READERS[name](data, position)
-        except (IndexError, Misread):
+            value, position = read(data, position)
+        except READ_ERRORS:
             break
-    return _Place(known.get("session_id"), known.get("step"), known.get("kind"))
+        known.append(value)
+    return _Place(*known)
 
 
 def _kind_error(place: Event | EventPrefix, body: Body | None, hint: str) -> UnknownKindError:
-    if place.kind in BODY_OF_KIND and body is not None:
+    if body is not None and place.kind in _KINDS:
         problem = f"kind {place.kind!r} does not fit its body, a {type(body).__name__}"
     else:
         problem = f"kind {place.kind!r} is not known to this build"
@@ -301,18 +313,7 @@ def _kind_error(place: Event | EventPrefix, body: Body | None, hint: str) -> Unk
 
 
 _HEADER: Final = EVENT_SCHEMA.header
-_write_event: Final[Callable[[Event], bytes]] = record_writer(
-    Event, list(FIELD_WRITERS), list(FIELD_WRITERS.values())
-)
-_read_event: Final[Callable[[bytes, int], tuple[Event, int]]] = record_reader(
-    Event, list(FIELD_READERS), list(FIELD_READERS.values())
-)
-_read_prefix: Final[Callable[[bytes, int], tuple[EventPrefix, int]]] = record_reader(
-    EventPrefix,
-    list(EventPrefix._fields),
-    [FIELD_READERS[name] for name in EventPrefix._fields],
-)
-
+_KINDS: Final = frozenset(BODY_OF_KIND)
 _BODIES_WITH_COLLECTIONS: Final = frozenset(
     (SessionSeeded, Verified, SessionForked, CheckpointBegun)
 )

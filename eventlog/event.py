@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from eventlog.content import Content
 
 DIGEST_BYTES: Final = 32
+EVENT_ID_BYTES: Final = 16
 SESSION_ID_BYTES_MAX: Final = 255
 NO_PARENT: Final = bytes(DIGEST_BYTES)
 FIRST_ATTEMPT: Final = 1

@@ -1,26 +1,38 @@
-"""The compiled form of `steplog.Event`: one writer and one reader for each field of the envelope.
+"""The compiled form of `steplog.Event`: how the whole record is written and read.
 
-Beside the schema's types they hold the rules of FORMATS section 3 for the session id, the step and
-the attempt. The codec joins them; nobody else needs them.
+Beside the schema's types it holds the rules of the session id, the step and the attempt. The codec
+adds the framing, the kinds and the errors; nobody else needs it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from eventlog.event import FIRST_ATTEMPT, session_id_problem
+from eventlog.content import BlobRef, Content
+from eventlog.event import (
+    DIGEST_BYTES,
+    EVENT_ID_BYTES,
+    FIRST_ATTEMPT,
+    Event,
+    StateChange,
+    StateUnknown,
+    session_id_problem,
+)
 from eventlog.event_datum import RECORD_CLASSES
-from eventlog.record_reader import Misread, Read, RecordReaders, read_long, read_text
+from eventlog.record_reader import Misread, RecordReaders, read_bytes, read_long, read_text
 from eventlog.record_writer import (
     INT_MAX,
     LONG_MAX,
     Misfit,
     RecordWriters,
-    Write,
     long_bytes,
+    record_writer,
     text_bytes,
 )
 from eventlog.schema import SchemaRegistry, load_schema
+
+PrefixFields: TypeAlias = tuple[bytes, str, int, int, str, bytes, StateChange | StateUnknown | None]
+"""event_id, session_id, step, attempt, kind, parent, state_change."""
 
 EVENT_SCHEMA: Final = load_schema("eventlog", "event-v1.avsc")
 EVENT_SCHEMAS: Final = SchemaRegistry([EVENT_SCHEMA])
@@ -54,7 +66,8 @@ def _attempt_bytes(value: object) -> bytes:
     return long_bytes(value)
 
 
-def _read_session_id(data: bytes, position: int) -> tuple[str, int]:
+def read_session_id(data: bytes, position: int) -> tuple[str, int]:
+    """The session id, with the rules it must keep."""
     session_id, end = read_text(data, position)
     try:
         _checked_session_id(session_id)
@@ -63,30 +76,86 @@ def _read_session_id(data: bytes, position: int) -> tuple[str, int]:
     return session_id, end
 
 
-def _read_step(data: bytes, position: int) -> tuple[int, int]:
-    step, end = read_long(data, position)
-    if step < 0:
-        raise Misread(f"a step of {step} at byte {position}")
-    return step, end
+def read_prefix(data: bytes, position: int) -> tuple[PrefixFields, int]:
+    """The fields up to and including `state_change`, in the schema's order.
+
+    They are read on every fold and never change, so they are written out by hand (1.8 us an event
+    against 2.9 compiled and 5.5 with fastavro). A slice that the end of the data cuts short is
+    found by the next index or length.
+    """
+    at = position + EVENT_ID_BYTES
+    event_id = data[position:at]
+    session_id, at = read_session_id(data, at)
+    step, at = read_long(data, at)
+    attempt, at = read_long(data, at)
+    if step < 0 or not FIRST_ATTEMPT <= attempt <= INT_MAX:
+        raise Misread(f"step {step} of attempt {attempt} at byte {at}")
+    kind, at = read_text(data, at)
+    end = at + DIGEST_BYTES
+    parent = data[at:end]
+    change, end = _read_state_change(data, end)
+    return (event_id, session_id, step, attempt, kind, parent, change), end
 
 
-def _read_attempt(data: bytes, position: int) -> tuple[int, int]:
-    attempt, end = read_long(data, position)
-    if not FIRST_ATTEMPT <= attempt <= INT_MAX:
-        raise Misread(f"an attempt of {attempt} at byte {position}")
-    return attempt, end
+def _read_state_change(data: bytes, position: int) -> tuple[StateChange | StateUnknown | None, int]:
+    branch = data[position]
+    if branch == 0:
+        return None, position + 1
+    if branch == 4:
+        reason, end = read_text(data, position + 1)
+        return StateUnknown(reason), end
+    if branch != 2:
+        raise Misread(f"a state change has no such branch at byte {position}")
+    patch, at = _read_content(data, position + 1)
+    end = at + DIGEST_BYTES
+    digest = data[at:end]
+    if len(digest) != DIGEST_BYTES:
+        raise Misread(f"a digest at byte {at} of {len(data)}")
+    return _new(StateChange, (patch, digest)), end
 
+
+def _read_content(data: bytes, position: int) -> tuple[Content, int]:
+    media_type, at = read_text(data, position)
+    branch = data[at]
+    if branch == 0:
+        inline, end = read_bytes(data, at + 1)
+        return _new(Content, (media_type, inline)), end
+    if branch != 2:
+        raise Misread(f"a content has no such branch at byte {at}")
+    end = at + 1 + DIGEST_BYTES
+    digest = data[at + 1 : end]
+    size, end = read_long(data, end)
+    return _new(Content, (media_type, BlobRef(digest, size))), end
+
+
+_new: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
 
 _FIELD_TYPES: Final = {each["name"]: each["type"] for each in EVENT_SCHEMA.canonical["fields"]}
+_PREFIX_LENGTH: Final = list(_FIELD_TYPES).index("state_change") + 1
 _writers: Final = RecordWriters(EVENT_SCHEMA.types, RECORD_CLASSES)
-_readers: Final = RecordReaders(EVENT_SCHEMA.types, RECORD_CLASSES)
+_readers: Final = RecordReaders(
+    EVENT_SCHEMA.types, RECORD_CLASSES, {"steplog.Content": _read_content}
+)
+_field_writers: Final = {name: _writers.writer(kind) for name, kind in _FIELD_TYPES.items()} | {
+    "session_id": _session_id_bytes,
+    "step": _step_bytes,
+    "attempt": _attempt_bytes,
+}
+_readers_after_prefix: Final = [
+    _readers.reader(kind) for kind in list(_FIELD_TYPES.values())[_PREFIX_LENGTH:]
+]
 
-FIELD_WRITERS: Final[Mapping[str, Write]] = {
-    name: _writers.writer(kind) for name, kind in _FIELD_TYPES.items()
-} | {"session_id": _session_id_bytes, "step": _step_bytes, "attempt": _attempt_bytes}
-"""A writer for each field of an event, in the schema's order."""
+write_event: Final[Callable[[Event], bytes]] = record_writer(
+    Event, list(_field_writers), list(_field_writers.values())
+)
+"""The event's Avro bytes without header; raises `Misfit`. That kind and body fit is not checked."""
 
-FIELD_READERS: Final[Mapping[str, Read]] = {
-    name: _readers.reader(kind) for name, kind in _FIELD_TYPES.items()
-} | {"session_id": _read_session_id, "step": _read_step, "attempt": _read_attempt}
-"""A reader for each field of an event, in the schema's order."""
+
+def read_event(data: bytes, position: int) -> tuple[Event, int]:
+    """The event at `position`, and the position after it. That kind and body fit is not checked."""
+    prefix, position = read_prefix(data, position)
+    values: list[Any] = [*prefix]
+    for read_field in _readers_after_prefix:
+        value, position = read_field(data, position)
+        values.append(value)
+    return _new(Event, tuple(values)), position

@@ -24,22 +24,29 @@ class Misread(ValueError):  # noqa: N818 - never leaves eventlog: the codec turn
     """Bytes are not of the schema they are read with."""
 
 
+READ_ERRORS: Final = (IndexError, UnicodeDecodeError, Misread)
+"""What a reader raises on bytes that are not of its schema; IndexError: they end early."""
+
+
 class RecordReaders:
     """Compiles readers for the types of one schema, each named type once.
 
     `named` gives the definitions by full name, as the canonical form writes them; `classes` the
-    NamedTuple of each record.
+    NamedTuple of each record; `by_hand` the readers of types that are not to be compiled.
     """
 
     def __init__(
-        self, named: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Any]]
+        self,
+        named: Mapping[str, Mapping[str, Any]],
+        classes: Mapping[str, type[Any]],
+        by_hand: Mapping[str, Read],
     ) -> None:
         self._named = named
         self._classes = classes
-        self._made: dict[str, Read] = {}
+        self._made: dict[str, Read] = dict(by_hand)
 
     def reader(self, definition: Any) -> Read:
-        """A function that reads a value of this type; raises `Misread` or `IndexError`."""
+        """A function that reads a value of this type; raises one of `READ_ERRORS`."""
         if isinstance(definition, list):
             return self._union(definition)
         if isinstance(definition, str):
@@ -90,29 +97,34 @@ def record_reader(cls: type[Any], names: list[str], readers: list[Read]) -> Read
 
 def read_long(data: bytes, position: int) -> tuple[int, int]:
     """An Avro long, in its shortest form only."""
-    byte = data[position]
+    number = data[position]
     position += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position
-    number = byte & 0x7F
+    if number < 0x80:
+        return (number >> 1) ^ -(number & 1), position
+    number &= 0x7F
     shift = 7
-    while True:
-        byte = data[position]
-        position += 1
+    byte = data[position]
+    while byte > 0x7F:
         number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
         shift += 7
         if shift > _VARINT_SHIFT_MAX:
-            raise Misread(f"a number of more than 64 bits ends at byte {position}")
+            raise Misread(f"a number of more than 64 bits at byte {position}")
+        position += 1
+        byte = data[position]
+    number |= byte << shift
     if byte == 0 or number >> 64:
-        raise Misread(f"a number that is not in its shortest form ends at byte {position}")
-    return (number >> 1) ^ -(number & 1), position
+        raise Misread(f"a number not in its shortest form at byte {position}")
+    return (number >> 1) ^ -(number & 1), position + 1
 
 
 def read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     """Avro bytes: a length, then as many bytes."""
-    length, position = read_long(data, position)
+    # A length is not negative, so that its zigzag form is even: the short one is read right here.
+    length = data[position] >> 1
+    if data[position] & 0x81:
+        length, position = read_long(data, position)
+    else:
+        position += 1
     end = position + length
     chunk = data[position:end]
     if len(chunk) != length:
@@ -123,10 +135,7 @@ def read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
 def read_text(data: bytes, position: int) -> tuple[str, int]:
     """An Avro string; UTF-8 is strict."""
     chunk, end = read_bytes(data, position)
-    try:
-        return chunk.decode("utf-8"), end
-    except UnicodeDecodeError as error:
-        raise Misread(f"a text at byte {position} is not UTF-8: {error.reason}") from error
+    return chunk.decode("utf-8"), end
 
 
 def _read_null(_data: bytes, position: int) -> tuple[None, int]:
@@ -177,11 +186,13 @@ def _fixed_reader(size: int) -> Read:
 
 
 def _enum_reader(symbols: list[str]) -> Read:
+    by_code = {index << 1: symbol for index, symbol in enumerate(symbols)}
+
     def read(data: bytes, position: int) -> tuple[str, int]:
-        index, end = read_long(data, position)
-        if not 0 <= index < len(symbols):
-            raise Misread(f"symbol {index} of {len(symbols)} at byte {position}")
-        return symbols[index], end
+        symbol = by_code.get(data[position])
+        if symbol is None:
+            raise Misread(f"an enum has no such symbol at byte {position}")
+        return symbol, position + 1
 
     return read
 
@@ -250,10 +261,12 @@ def _optional_reader(read_value: Read) -> Read:
 
 
 def _union_reader(readers: list[Read]) -> Read:
+    by_code = {index << 1: read for index, read in enumerate(readers)}
+
     def read(data: bytes, position: int) -> tuple[Any, int]:
-        index, after = read_long(data, position)
-        if not 0 <= index < len(readers):
-            raise Misread(f"branch {index} of {len(readers)} at byte {position}")
-        return readers[index](data, after)
+        read_branch = by_code.get(data[position])
+        if read_branch is None:
+            raise Misread(f"a union has no such branch at byte {position}")
+        return read_branch(data, position + 1)
 
     return read
