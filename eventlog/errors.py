@@ -66,14 +66,14 @@ class SteplogError(Exception):
         self.session_id = session_id
         self.step = step
 
+    @property
+    def place(self) -> str:
+        """Where it happened, in words: session and step, as far as they are known."""
+        known = [] if self.session_id is None else [f"session {self.session_id!r}"]
+        return ", ".join(known + ([] if self.step is None else [f"step {self.step}"]))
+
     def __str__(self) -> str:
-        place = ""
-        if self.session_id is not None:
-            place = f" [session {self.session_id!r}" + (
-                f", step {self.step}]" if self.step is not None else "]"
-            )
-        elif self.step is not None:
-            place = f" [step {self.step}]"
+        place = f" [{self.place}]" if self.place else ""
         return f"{self.message}{place}. {self.hint}" if self.hint else f"{self.message}{place}"
 
     def __reduce__(self) -> tuple[object, ...]:
