@@ -5,6 +5,7 @@ The rule itself is `session_line.SessionLine`. Pure values: named tuples of numb
 
 from collections.abc import Sequence
 from enum import StrEnum
+from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from eventlog.errors import EventCorruptError, IntegrityError, LinkBrokenError, StepGapError
@@ -215,14 +216,54 @@ class LineState(NamedTuple):
     def from_value(cls, value: Sequence[Any]) -> "LineState":
         """The state that `to_value` gave. Raises `EventCorruptError` where it is not one."""
         try:
-            flat = cls(*value)
+            flat = cls(*_typed(value, _STATE_TYPES))
+            error = None
+            if flat.error is not None:
+                error = LineError(*_typed(flat.error, (str, str, int)))
             return flat._replace(
-                error=None if flat.error is None else LineError(*flat.error),
-                counts=LineCounts(*flat.counts),
-                skipped=tuple((digest, kind) for digest, kind in flat.skipped),
+                error=error,
+                counts=LineCounts(*_typed(flat.counts, (int,) * len(LineCounts._fields))),
+                skipped=tuple(_skipped_entry(entry) for entry in flat.skipped),
             )
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError) as problem:
             raise EventCorruptError(
-                f"a stored line state is not one: {error}",
+                f"a stored line state is not one: {problem}",
                 hint="run `steplog check`; the state can be made again from the session's records",
-            ) from error
+            ) from problem
+
+
+_TEXT_OR_NONE: Final = (str, NoneType)
+_STATE_TYPES: Final = (
+    int,
+    bytes,
+    int,
+    _TEXT_OR_NONE,
+    int,
+    _TEXT_OR_NONE,
+    bytes,
+    _TEXT_OR_NONE,
+    _TEXT_OR_NONE,
+    bool,
+    _TEXT_OR_NONE,
+    (list, tuple, NoneType),
+    int,
+    (list, tuple),
+    (int, NoneType),
+    int,
+    (list, tuple),
+)
+
+
+def _typed(value: Sequence[Any], types: Sequence[Any]) -> Sequence[Any]:
+    """`value`, if it has exactly these types (a bool is no int). Raises `TypeError`."""
+    if not isinstance(value, list | tuple) or len(value) != len(types):
+        raise TypeError(f"{len(types)} values expected, got {value!r:.80}")
+    for item, kind in zip(value, types, strict=True):
+        if not isinstance(item, kind) or (isinstance(item, bool) and kind is not bool):
+            raise TypeError(f"{item!r:.80} has no place there")
+    return value
+
+
+def _skipped_entry(entry: Sequence[Any]) -> tuple[bytes, str]:
+    digest, kind = _typed(entry, (bytes, str))
+    return digest, str(VerdictKind(kind))

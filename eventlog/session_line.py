@@ -182,14 +182,16 @@ class SessionLine:
         else:
             parent = self._known(record.parent)
         place = f"the claim goes on after step {claim.from_step}"
+        if claim.from_step < state.first_step:
+            message = f"{place}, before this session's own first step {state.first_step}"
+            return _stop(state, 3, "LinkBrokenError", message, record)
         if parent is None or parent.step != claim.from_step or record.step != parent.step + 1:
             if claim.from_step >= state.next_step:
                 message = f"{place}, but the line ends at step {state.next_step - 1}"
                 return _stop(state, 3, "StepGapError", message, record)
             message = f"{place}, but its parent is not an event of this session at that step"
-            return _stop(state, 3, "LinkBrokenError", message, record)
-        if parent.step < state.first_step:
-            message = f"{place}, before the branch's fork event at step {state.first_step}"
+            if parent is not None and parent.step == claim.from_step:
+                message = f"{place}, but is itself at step {record.step}"
             return _stop(state, 3, "LinkBrokenError", message, record)
         after = state._replace(
             next_step=record.step + 1,
@@ -294,7 +296,10 @@ def _follow(
     ):
         return _CONFLICT, state
     if record.step > state.next_step:
-        message = f"steps {state.next_step} to {record.step - 1} are missing"
+        last = record.step - 1
+        message = f"step {last} is missing"
+        if last > state.next_step:
+            message = f"steps {state.next_step} to {last} are missing"
         return _stop(state, 7, "StepGapError", message, record)
     if record.parent != state.head:
         message = f"the parent is not the event at step {record.step - 1}"
