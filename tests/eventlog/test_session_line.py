@@ -302,7 +302,17 @@ def test_a_line_error_is_raised_as_what_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[], [1, 2], ["x"] * 17, None, [0] * 17, list(LineState()) + [0], 17 * [None]]
+    "value",
+    [
+        [],
+        [1, 2],
+        None,
+        ["x"] * len(LineState()),
+        [0] * len(LineState()),
+        [*LineState().to_value(), 0],
+        [*LineState().to_value()[:-1], [[b"digest", "no verdict"]]],
+        [*LineState().to_value()[:-1], [b"digest"]],
+    ],
 )
 def test_a_stored_state_that_is_none_is_refused(value: object) -> None:
     with pytest.raises(EventCorruptError, match="line state"):
