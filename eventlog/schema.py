@@ -8,14 +8,21 @@ use it; the only module that imports fastavro.
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any, Final
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.read import SchemaResolutionError
 
-from eventlog.errors import UnknownSchemaError
-from eventlog.schema_form import canonical_form, fingerprint_of, sha256_of
+from eventlog.errors import IncompatibleSchemaError, UnknownSchemaError
+from eventlog.schema_form import (
+    canonical_form,
+    fingerprint_of,
+    sha256_of,
+    types_by_name,
+    with_full_names,
+)
 
 SINGLE_OBJECT_MARK: Final = b"\xc3\x01"
 HEADER_BYTES: Final = len(SINGLE_OBJECT_MARK) + 8
@@ -48,7 +55,7 @@ class AvroSchema:
         self.definition = definition
         self.canonical_text = canonical_form(definition)
         self.canonical: Any = json.loads(self.canonical_text)
-        self.types = {each["name"]: each for each in _named_types(self.canonical)}
+        self.types = types_by_name(self.canonical)
         self.fingerprint = fingerprint_of(self.canonical_text)
         self.sha256 = sha256_of(self.canonical_text)
         self.header = SINGLE_OBJECT_MARK + self.fingerprint
@@ -89,6 +96,26 @@ class AvroSchema:
         except _READ_ERRORS as error:
             raise AvroDataError(f"not a datum of {self.name}: {error}") from error
         return datum, source.tell()
+
+    def read_datum_as(self, reader: "AvroSchema", data: bytes, start: int = 0) -> object:
+        """The datum written with this schema, as `reader` has it (Avro's schema resolution).
+
+        Fields that only `reader` has take their default, as does an enum's unknown symbol. Raises
+        `IncompatibleSchemaError` where `reader` cannot take this datum, else as `read_datum`.
+        """
+        self.read_datum(data, start)
+        source = io.BytesIO(data)
+        source.seek(start)
+        try:
+            # Defaults and aliases are not in the canonical form.
+            resolving = parse_schema(with_full_names(reader.definition))
+            return schemaless_reader(source, self._parsed, resolving, True, True)
+        except SchemaResolutionError as error:
+            raise IncompatibleSchemaError(
+                f"{reader.name} of fingerprint {describe_fingerprint(reader.fingerprint)} cannot "
+                f"read what {describe_fingerprint(self.fingerprint)} wrote: {error}",
+                hint="read it with the version that wrote it, or a newer one",
+            ) from error
 
 
 def load_schema(package: str, file_name: str) -> AvroSchema:
@@ -141,15 +168,3 @@ class SchemaRegistry:
 def describe_fingerprint(fingerprint: bytes) -> str:
     """A fingerprint as people write it: 16 hex digits, most significant first."""
     return fingerprint[::-1].hex()
-
-
-def _named_types(definition: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(definition, list):
-        for branch in definition:
-            yield from _named_types(branch)
-    elif isinstance(definition, dict):
-        if "name" in definition:
-            yield definition
-        for field in definition.get("fields", ()):
-            yield from _named_types(field["type"])
-        yield from _named_types(definition.get("items", definition.get("values")))

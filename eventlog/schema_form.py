@@ -1,13 +1,14 @@
-"""Avro Parsing Canonical Form and the fingerprints of a schema, as the Avro specification has them.
+"""Avro schemas in normal form: full names, the Parsing Canonical Form, and fingerprints.
 
 Two schemas with one canonical form read each other's bytes as they stand. Pure.
-Specification: Apache Avro 1.12, "Parsing Canonical Form for Schemas" and "Schema Fingerprints".
+Specification: Apache Avro 1.12, "Names", "Parsing Canonical Form for Schemas", "Schema
+Fingerprints".
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 PRIMITIVE_TYPES: Final = frozenset(
     ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -15,21 +16,47 @@ PRIMITIVE_TYPES: Final = frozenset(
 NAMED_TYPES: Final = frozenset(("record", "error", "enum", "fixed"))
 
 _CRC_EMPTY: Final = 0xC15D213AA4D7A795
-# The order of the attributes in the canonical form ([ORDER] in the specification).
-_KEPT_ATTRIBUTES: Final = ("name", "type", "fields", "symbols", "items", "values", "size")
+# The attributes that the canonical form keeps, in its order ([STRIP] and [ORDER] in Avro's words).
+_CANONICAL_ORDER: Final = ("name", "type", "fields", "symbols", "items", "values", "size")
 
 
-def full_name(name: str, namespace: str | None, enclosing: str | None) -> str:
-    """The full name of a named type: dots of its own win, then `namespace`, then `enclosing`."""
-    if "." in name:
-        return name
-    space = enclosing if namespace is None else namespace
-    return f"{space}.{name}" if space else name
+def with_full_names(definition: object, enclosing: str | None = None) -> Any:
+    """A copy of a schema, given as parsed JSON, that reads the same without its surroundings.
+
+    Names, references and aliases are full names; a primitive type is a str; of the rest only what
+    decides how data is read stays (no doc, no logical types). `enclosing` is the namespace that
+    unqualified names are in. Raises `ValueError` for what is no schema.
+    """
+    if isinstance(definition, str):
+        return definition if definition in PRIMITIVE_TYPES else full_name(definition, enclosing)
+    if isinstance(definition, list):
+        return [with_full_names(branch, enclosing) for branch in definition]
+    if not isinstance(definition, Mapping) or "type" not in definition:
+        raise ValueError(f"not an Avro schema: {definition!r}")
+    kind = definition["type"]
+    if isinstance(kind, str) and kind in NAMED_TYPES:
+        return _named_with_full_names(definition, kind, enclosing)
+    if kind == "array":
+        return {"type": kind, "items": with_full_names(definition.get("items"), enclosing)}
+    if kind == "map":
+        return {"type": kind, "values": with_full_names(definition.get("values"), enclosing)}
+    return with_full_names(kind, enclosing)
+
+
+def full_name(name: str, enclosing: str | None) -> str:
+    """The full name: a name with dots is one; any other is in the enclosing namespace."""
+    return name if "." in name or not enclosing else f"{enclosing}.{name}"
+
+
+def types_by_name(definition: object) -> dict[str, dict[str, Any]]:
+    """Every named type that a schema with full names defines."""
+    return {each["name"]: each for each in _named_types(definition)}
 
 
 def canonical_form(definition: object) -> str:
     """The Parsing Canonical Form of a schema, given as parsed JSON. Raises `ValueError`."""
-    return _canonical(definition, None)
+    canonical = _canonical(with_full_names(definition))
+    return json.dumps(canonical, ensure_ascii=False, separators=(",", ":"))
 
 
 def crc64_avro(data: bytes) -> int:
@@ -50,6 +77,50 @@ def sha256_of(canonical_text: str) -> bytes:
     return hashlib.sha256(canonical_text.encode("utf-8")).digest()
 
 
+def _named_with_full_names(
+    definition: Mapping[str, Any], kind: str, enclosing: str | None
+) -> dict[str, Any]:
+    name = full_name(definition["name"], definition.get("namespace", enclosing))
+    namespace = name.rpartition(".")[0] or None
+    named: dict[str, Any] = {"name": name, "type": kind}
+    if "aliases" in definition:
+        named["aliases"] = [full_name(alias, namespace) for alias in definition["aliases"]]
+    if kind == "enum":
+        named["symbols"] = list(definition["symbols"])
+        if "default" in definition:
+            named["default"] = definition["default"]
+    elif kind == "fixed":
+        named["size"] = int(definition["size"])
+    else:
+        named["fields"] = [_field_with_full_names(each, namespace) for each in definition["fields"]]
+    return named
+
+
+def _field_with_full_names(field: Mapping[str, Any], namespace: str | None) -> dict[str, Any]:
+    kept = {key: field[key] for key in ("name", "default", "aliases") if key in field}
+    return kept | {"type": with_full_names(field["type"], namespace)}
+
+
+def _named_types(definition: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(definition, list):
+        for branch in definition:
+            yield from _named_types(branch)
+    elif isinstance(definition, dict):
+        if "name" in definition:
+            yield definition
+        for field in definition.get("fields", ()):
+            yield from _named_types(field["type"])
+        yield from _named_types(definition.get("items", definition.get("values")))
+
+
+def _canonical(definition: Any) -> Any:
+    if isinstance(definition, list):
+        return [_canonical(each) for each in definition]
+    if not isinstance(definition, dict):
+        return definition
+    return {key: _canonical(definition[key]) for key in _CANONICAL_ORDER if key in definition}
+
+
 def _crc_table() -> tuple[int, ...]:
     rows = []
     for row in range(256):
@@ -61,65 +132,3 @@ def _crc_table() -> tuple[int, ...]:
 
 
 _CRC_TABLE: Final = _crc_table()
-
-
-def _canonical(definition: object, enclosing: str | None) -> str:
-    if isinstance(definition, str):
-        name = definition
-        if name not in PRIMITIVE_TYPES:
-            name = full_name(name, None, enclosing)
-        return _text(name)
-    if isinstance(definition, list):
-        return "[" + ",".join(_canonical(branch, enclosing) for branch in definition) + "]"
-    if not isinstance(definition, Mapping):
-        raise ValueError(f"not an Avro schema: {definition!r}")
-    kind = definition.get("type")
-    if kind in PRIMITIVE_TYPES:
-        return _text(str(kind))
-    if not isinstance(kind, str):
-        return _canonical(kind, enclosing)
-    return _canonical_complex(definition, kind, enclosing)
-
-
-def _canonical_complex(definition: Mapping[str, object], kind: str, enclosing: str | None) -> str:
-    name = None
-    if kind in NAMED_TYPES:
-        namespace = definition.get("namespace")
-        name = full_name(
-            str(definition["name"]), None if namespace is None else str(namespace), enclosing
-        )
-        enclosing = name.rpartition(".")[0] or None
-    elif kind not in ("array", "map"):
-        return _canonical(kind, enclosing)
-    parts = []
-    for attribute in _KEPT_ATTRIBUTES:
-        if attribute == "name" and name is not None:
-            text = _text(name)
-        elif attribute not in definition:
-            continue
-        elif attribute == "type":
-            text = _text(kind)
-        elif attribute == "fields":
-            text = _canonical_fields(definition["fields"], enclosing)
-        elif attribute in ("items", "values"):
-            text = _canonical(definition[attribute], enclosing)
-        elif attribute == "size":
-            text = str(int(str(definition["size"])))
-        else:
-            text = json.dumps(definition[attribute], ensure_ascii=False, separators=(",", ":"))
-        parts.append(f'"{attribute}":{text}')
-    return "{" + ",".join(parts) + "}"
-
-
-def _canonical_fields(fields: object, enclosing: str | None) -> str:
-    if not isinstance(fields, list):
-        raise ValueError(f"a record's fields must be a list: {fields!r}")
-    texts = [
-        f'{{"name":{_text(str(field["name"]))},"type":{_canonical(field["type"], enclosing)}}}'
-        for field in fields
-    ]
-    return "[" + ",".join(texts) + "]"
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
