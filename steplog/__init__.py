@@ -74,13 +74,15 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'steplog' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value: object = getattr(import_module(module), attribute)
-    globals()[name] = value  # The next use finds it without coming here.
-    return value
+if not TYPE_CHECKING:  # Or any name at all would look right to a type checker.
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'steplog' has no attribute {name!r}")
+        module, attribute = _HOMES[name]
+        value: object = getattr(import_module(module), attribute)
+        globals()[name] = value  # The next use finds it without coming here.
+        return value
 
 
 def __dir__() -> list[str]:
