@@ -20,29 +20,37 @@ Report: TypeAlias = Callable[[SnapshotError], None]
 def folders_in(folder: Path, names: re.Pattern[str], report: Report) -> list[Path]:
     """The real folders of these names in `folder`, in order; all else there is reported."""
     found = []
-    for name, mode, _size in _entries_in(folder, report):
-        path = folder / name
-        if names.fullmatch(name) is not None and stat.S_ISDIR(mode):
+    for entry in _entries_in(folder, report):
+        path = folder / entry.name
+        if names.fullmatch(entry.name) is not None and entry.is_dir(follow_symlinks=False):
             found.append(path)
         else:
             report(damaged(path, "it is not a folder of snapshots"))
     return found
 
 
-def files_in(folder: Path, report: Report) -> list[tuple[str, int]]:
-    """Name and size in bytes of the plain files in `folder`, in order; all else is reported."""
+def files_in(folder: Path, report: Report) -> list[str]:
+    """The names of the plain files in `folder`, in order; all else is reported."""
     try:
         refuse_links(folder)
     except SnapshotError as error:
         report(error)
         return []
     found = []
-    for name, mode, size in _entries_in(folder, report):
-        if stat.S_ISREG(mode):
-            found.append((name, size))
+    for entry in _entries_in(folder, report):
+        if entry.is_file(follow_symlinks=False):
+            found.append(entry.name)
         else:
-            report(damaged(folder / name, "it is not a file"))
+            report(damaged(folder / entry.name, "it is not a file"))
     return found
+
+
+def size_of(path: Path) -> int | None:
+    """The size of a file in bytes, None where it is not there any more."""
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return None
 
 
 def read_file(path: Path, *, bytes_max: int) -> bytes:
@@ -71,34 +79,24 @@ def refuse_links(folder: Path) -> None:
             raise damaged(path, "it stands where a folder of snapshots belongs")
 
 
-def damaged(
-    path: Path, what: str, *, session_id: str | None = None, step: int | None = None
-) -> SnapshotError:
+def damaged(path: Path, what: str) -> SnapshotError:
     """The error for a path that holds no snapshot one can use."""
     return SnapshotError(
         f"snapshot {path}: {what}",
         hint="nothing is lost while the log is whole: remove it, and take the snapshot again",
-        session_id=session_id,
-        step=step,
     )
 
 
-def _entries_in(folder: Path, report: Report) -> list[tuple[str, int, int]]:
-    """Name, mode and size of what lies in `folder`, links not followed; none where it is not."""
-    found = []
+def _entries_in(folder: Path, report: Report) -> "list[os.DirEntry[str]]":
+    """What lies in `folder`, in order of name; nothing where the folder is not there."""
     try:
         with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:  # another process just renamed or removed it
-                    continue
-                found.append((entry.name, status.st_mode, status.st_size))
+            return sorted(entries, key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
     except OSError as error:
         report(damaged(folder, f"it cannot be listed: {error.strerror or error}"))
-    return sorted(found)
+        return []
 
 
 def _read(path: Path, bytes_max: int, *, whole: bool) -> bytes:

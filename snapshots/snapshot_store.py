@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,6 +35,7 @@ from snapshots.snapshot_folder import (
     read_file,
     read_front,
     refuse_links,
+    size_of,
 )
 
 CHAIN_MAX: Final = 16
@@ -148,25 +149,30 @@ class LocalSnapshotStore(SnapshotStore):
         self, session_id: str, step: int, *, report: Report = pass_over
     ) -> Iterator[SnapshotRef]:
         """The session's snapshot files of steps <= `step`, newest step first."""
-        refs = self._refs_of(session_id, report)
-        yield from (ref for ref in reversed(refs) if ref.step <= step)
+        files = _snapshot_files(self._session_folder(session_id), report)
+        return self._refs(session_id, ((at, name) for at, name in reversed(files) if at <= step))
 
     def get_snapshot(self, ref: SnapshotRef) -> Snapshot:
         """The snapshot in a file; its bytes, state and bases re-hashed."""
-        return self._restore(ref, _record_in(self.path_of(ref), ref), CHAIN_MAX, set())
+        try:
+            return self._restore(ref, _record_in(self.path_of(ref), ref), CHAIN_MAX, set())
+        except SnapshotError as error:
+            error.session_id, error.step = ref.session_id, ref.step
+            raise
 
     def list_snapshots(
         self, session_id: str | None = None, *, report: Report = pass_over
     ) -> Iterator[SnapshotRef]:
         """The snapshot files of one session, or of all: in order of folder, then of step."""
         if session_id is not None:
-            yield from self._refs_of(session_id, report)
+            files = _snapshot_files(self._session_folder(session_id), report)
+            yield from self._refs(session_id, files)
             return
         for fan in folders_in(self._folder, _FAN_NAME, report):
             for folder in folders_in(fan, _FOLDER_NAME, report):
                 found = _owner_of(folder, report)
                 if found is not None:
-                    yield from self._refs_of(found, report)
+                    yield from self._refs(found, _snapshot_files(folder, report))
 
     def path_of(self, ref: SnapshotRef) -> Path:
         """The file a reference stands for, whether or not it is there. Raises `SnapshotError`."""
@@ -191,16 +197,12 @@ class LocalSnapshotStore(SnapshotStore):
         for each in reversed(made):
             sync_folder(each.parent)
 
-    def _refs_of(self, session_id: str, report: Report) -> list[SnapshotRef]:
+    def _refs(self, session_id: str, files: Iterable[tuple[int, str]]) -> Iterator[SnapshotRef]:
         folder = self._session_folder(session_id)
-        refs = []
-        for name, size in files_in(folder, report):
-            matched = _FILE_NAME.fullmatch(name)
-            if matched is not None:
-                refs.append(SnapshotRef(session_id, int(matched[1]), name, size))
-            elif _HALF_NAME.fullmatch(name) is None:  # a half-written file may be another's, now
-                report(damaged(folder / name, "it is not named as a snapshot is"))
-        return sorted(refs, key=lambda ref: (ref.step, ref.name))
+        for step, name in files:
+            size = size_of(folder / name)
+            if size is not None:
+                yield SnapshotRef(session_id, step, name, size)
 
     def _restore(
         self, ref: SnapshotRef, record: SnapshotRecord, deltas_left: int, failed: set[str]
@@ -213,7 +215,7 @@ class LocalSnapshotStore(SnapshotStore):
                 if deltas_left == 0:
                     raise damaged(path, f"it rests on more than {CHAIN_MAX} deltas")
                 base_state = self._base_state(path, record, deltas_left - 1, failed)
-            return _restored(path, ref, record, base_state)
+            return _restored(path, record, base_state)
         except SnapshotError:
             failed.add(ref.name)
             raise
@@ -223,9 +225,11 @@ class LocalSnapshotStore(SnapshotStore):
     ) -> bytes:
         """The state a delta stands on, from any sound snapshot of that step and digest."""
         why = "there is none"
-        for ref in self._refs_of(record.session_id, pass_over):
-            if ref.step != record.base_step or ref.name in failed:
-                continue
+        files = _snapshot_files(path.parent, pass_over)
+        candidates = [
+            (step, name) for step, name in files if step == record.base_step and name not in failed
+        ]
+        for ref in self._refs(record.session_id, candidates):
             try:
                 base = _record_in(self.path_of(ref), ref)
                 if base.state_digest == record.base:
@@ -238,49 +242,58 @@ class LocalSnapshotStore(SnapshotStore):
 def _record_in(path: Path, ref: SnapshotRef) -> SnapshotRecord:
     data = read_file(path, bytes_max=SNAPSHOT_BYTES_MAX)
     if not ref.name.endswith(f"-{_short_digest(data)}.snap"):
-        raise _damaged_at(path, f"its {len(data)} bytes do not have the SHA-256 in its name", ref)
+        raise damaged(path, f"its {len(data)} bytes do not have the SHA-256 in its name")
     try:
         record = decode_record(data)
     except SnapshotError as error:
-        raise _damaged_at(path, error.message, ref) from error
+        raise damaged(path, error.message) from error
     if (record.session_id, record.step) != (ref.session_id, ref.step):
-        raise _damaged_at(path, f"it is of session {record.session_id!r}, step {record.step}", ref)
+        raise damaged(path, f"it is of session {record.session_id!r}, step {record.step}")
     return record
 
 
-def _restored(
-    path: Path, ref: SnapshotRef, record: SnapshotRecord, base_state: bytes | None
-) -> Snapshot:
+def _restored(path: Path, record: SnapshotRecord, base_state: bytes | None) -> Snapshot:
     try:
         return restore_snapshot(record, base_state)
     except SnapshotError as error:
-        raise _damaged_at(path, error.message, ref) from error
+        raise damaged(path, error.message) from error
+
+
+def _snapshot_files(folder: Path, report: Report) -> list[tuple[int, str]]:
+    """Step and name of the files named as snapshots are, by step upwards; all else is reported."""
+    found = []
+    for name in files_in(folder, report):
+        matched = _FILE_NAME.fullmatch(name)
+        if matched is not None:
+            found.append((int(matched[1]), name))
+        elif _HALF_NAME.fullmatch(name) is None:  # a half-written file may be another's, now
+            report(damaged(folder / name, "it is not named as a snapshot is"))
+    return found  # steps have 12 digits, so the order of names is that of steps
 
 
 def _owner_of(folder: Path, report: Report) -> str | None:
     """The session whose folder this is, as its files have it; the name must be the id's hash."""
-    for name, _size in files_in(folder, pass_over):
-        if _FILE_NAME.fullmatch(name) is None:
-            continue
+    problems: list[SnapshotError] = []
+    files = _snapshot_files(folder, problems.append)
+    for _step, name in files:
         path = folder / name
         try:
             session_id = decode_session_id(read_front(path, front_bytes=ID_PREFIX_BYTES))
         except SnapshotError as error:
-            report(damaged(path, error.message))
+            problems.append(damaged(path, error.message))
             continue
         if sha256(session_id.encode()).hexdigest() == folder.name:
-            return session_id
-        report(damaged(path, f"it is of session {session_id!r}, in another one's folder"))
-    report(damaged(folder, "no file in it says whose snapshots these are"))
+            return session_id  # what else lies there is reported when it is listed, or read
+        problems.append(damaged(path, f"it is of session {session_id!r}, in another one's folder"))
+    if files:
+        problems.append(damaged(folder, "no file in it says whose snapshots these are"))
+    for problem in problems:
+        report(problem)
     return None
 
 
 def _short_digest(data: bytes) -> str:
     return sha256(data).hexdigest()[:32]
-
-
-def _damaged_at(path: Path, what: str, ref: SnapshotRef) -> SnapshotError:
-    return damaged(path, what, session_id=ref.session_id, step=ref.step)
 
 
 def _not_written(path: Path, error: OSError) -> SnapshotError | LogUnavailableError:
