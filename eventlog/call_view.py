@@ -1,16 +1,16 @@
 """The calls of a session as rows: a call and its return, two events of the log, told as one line.
 
 A return names its call by step. Call ids pair nothing: real servers give one id to many calls. Used
-by the views of a session; arguments and results stay `Content`, fetching them is the caller's. Pure.
+by the views of a session; arguments and results stay `Content`: fetching is the caller's. Pure.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eventlog.content import Content
 from eventlog.event import Event, ToolCalled, ToolReturned
 
-OPEN_STATUS = "open"
+OPEN_STATUS: Final = "open"
 
 
 class CallRow(NamedTuple):
