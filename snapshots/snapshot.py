@@ -6,12 +6,11 @@ field, and that the state has its digest; whatever does not fit is a `SnapshotEr
 costs time and never gives another state. Pure: files are `snapshot_store`'s.
 """
 
-import unicodedata
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from eventlog.errors import SnapshotError, UnknownSchemaError
-from eventlog.event import DIGEST_BYTES
+from eventlog.event import DIGEST_BYTES, SESSION_ID_BYTES_MAX, session_id_problem
 from eventlog.schema import HEADER_BYTES, AvroDataError, SchemaRegistry, load_schema
 from snapshots.compression import (
     FRAME_BYTES_MAX,
@@ -24,7 +23,6 @@ from snapshots.compression import (
 
 STEP_MAX: Final = 10**12 - 1
 """Last step that a snapshot can be of: file names hold 12 digits."""
-SESSION_ID_BYTES_MAX: Final = 255
 NAME_BYTES_MAX: Final = 1024
 """Longest reducer name or version, in UTF-8 bytes."""
 SNAPSHOT_BYTES_MAX: Final = FRAME_BYTES_MAX + 8192
@@ -38,6 +36,19 @@ DELTA: Final = "delta"
 _SCHEMA: Final = load_schema("snapshots", "snapshot-v1.avsc")
 _REGISTRY: Final = SchemaRegistry([_SCHEMA])
 _ID_SCHEMA: Final = _SCHEMA.cut_after("session_id")
+_FIELD_NAMES: Final = (
+    "session_id",
+    "step",
+    "event_digest",
+    "state_digest",
+    "reducer",
+    "reducer_version",
+    "encoding",
+    "base_step",
+    "base",
+    "raw_size",
+    "body",
+)
 
 
 class Snapshot(NamedTuple):
@@ -140,8 +151,9 @@ def decode_session_id(head: bytes) -> str:
     except (AvroDataError, UnknownSchemaError) as error:
         raise _damage(f"the bytes are not a snapshot: {error}") from error
     session_id = datum["session_id"] if isinstance(datum, dict) else None
-    if not is_session_id(session_id):
-        raise _damage("the session id in it is not one")
+    problem = session_id_problem(session_id) if isinstance(session_id, str) else "is not text"
+    if problem is not None:
+        raise _damage(f"the session id {problem}")
     return str(session_id)
 
 
@@ -158,29 +170,6 @@ def restore_snapshot(record: SnapshotRecord, base_state: bytes | None = None) ->
     snapshot = Snapshot(*record[:6], state)
     _refuse_other_state(snapshot)
     return snapshot
-
-
-def is_session_id(value: object) -> bool:
-    """Whether `value` can be a session's id: 1..255 UTF-8 bytes, no control characters."""
-    if not isinstance(value, str) or (not value.isprintable() and _has_control(value)):
-        return False
-    size = _utf8_bytes(value)
-    return size is not None and 1 <= size <= SESSION_ID_BYTES_MAX
-
-
-_FIELD_NAMES: Final = (
-    "session_id",
-    "step",
-    "event_digest",
-    "state_digest",
-    "reducer",
-    "reducer_version",
-    "encoding",
-    "base_step",
-    "base",
-    "raw_size",
-    "body",
-)
 
 
 def _encode(
@@ -235,8 +224,11 @@ def _refuse_other_state(snapshot: Snapshot) -> None:
 
 def _problem_of(record: SnapshotRecord) -> str | None:
     """What is wrong with the fields, if anything; the frame and its digest are not looked at."""
-    if not is_session_id(record.session_id):
-        return f"the session id {record.session_id!r} is not 1..255 UTF-8 bytes of text"
+    if type(record.session_id) is not str:
+        return f"the session id {record.session_id!r} is not text"
+    problem = session_id_problem(record.session_id)
+    if problem is not None:
+        return f"the session id {problem}"
     if not _is_count(record.step, 0, STEP_MAX):
         return f"the step {record.step!r} is not in 0..{STEP_MAX}"
     for name, digest in (("event", record.event_digest), ("state", record.state_digest)):
@@ -280,10 +272,6 @@ def _utf8_bytes(text: str) -> int | None:
         return len(text.encode("utf-8"))
     except UnicodeEncodeError:
         return None
-
-
-def _has_control(text: str) -> bool:
-    return any(unicodedata.category(each) == "Cc" for each in text)
 
 
 def _damage(what: str, record: SnapshotRecord | None = None) -> SnapshotError:
