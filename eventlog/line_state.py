@@ -14,6 +14,7 @@ from eventlog.event import (
     Body,
     LineHead,
 )
+from eventlog.stored_fields import require_types
 
 BodyT = TypeVar("BodyT", bound=Body)
 
@@ -216,13 +217,13 @@ class LineState(NamedTuple):
     def from_value(cls, value: Sequence[Any]) -> "LineState":
         """The state that `to_value` gave. Raises `EventCorruptError` where it is not one."""
         try:
-            flat = cls(*_typed(value, _STATE_TYPES))
+            flat = cls(*require_types(value, _STATE_TYPES))
             error = None
             if flat.error is not None:
-                error = LineError(*_typed(flat.error, (str, str, int)))
+                error = LineError(*require_types(flat.error, (str, str, int)))
             return flat._replace(
                 error=error,
-                counts=LineCounts(*_typed(flat.counts, (int,) * len(LineCounts._fields))),
+                counts=LineCounts(*require_types(flat.counts, (int,) * len(LineCounts._fields))),
                 skipped=tuple(_skipped_entry(entry) for entry in flat.skipped),
             )
         except (TypeError, ValueError) as problem:
@@ -254,16 +255,6 @@ _STATE_TYPES: Final = (
 )
 
 
-def _typed(value: Sequence[Any], types: Sequence[Any]) -> Sequence[Any]:
-    """`value`, if it has exactly these types (a bool is no int). Raises `TypeError`."""
-    if not isinstance(value, list | tuple) or len(value) != len(types):
-        raise TypeError(f"{len(types)} values expected, got {value!r:.80}")
-    for item, kind in zip(value, types, strict=True):
-        if not isinstance(item, kind) or (isinstance(item, bool) and kind is not bool):
-            raise TypeError(f"{item!r:.80} has no place there")
-    return value
-
-
 def _skipped_entry(entry: Sequence[Any]) -> tuple[bytes, str]:
-    digest, kind = _typed(entry, (bytes, str))
+    digest, kind = require_types(entry, (bytes, str))
     return digest, str(VerdictKind(kind))

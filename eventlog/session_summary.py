@@ -10,12 +10,14 @@ include its prefix. Pure.
 """
 
 from collections.abc import Iterable, Sequence
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
 from eventlog.errors import EventCorruptError
 from eventlog.event import Event, MessageAdded, SessionSeeded, ToolCalled, ToolReturned, Verified
 from eventlog.line_state import LineState
 from eventlog.log import SessionInfo
+from eventlog.stored_fields import FieldTypes, require_types
 
 JUDGEMENTS_KEPT_MAX: Final = 64
 """Rewards by verifiers that still count, kept in case later ones are superseded: about 1 KiB.
@@ -209,11 +211,14 @@ class SessionSummary(NamedTuple):
     def from_value(cls, value: Sequence[Any]) -> "SessionSummary":
         """The summary that `to_value` gave. Raises `EventCorruptError` where it is not one."""
         try:
-            flat = cls(*value)
+            flat = cls(*require_types(value, _STORED_TYPES))
             return flat._replace(
-                seed=SeedFacts(*flat.seed),
-                judgements=tuple(Judgement(*judgement) for judgement in flat.judgements),
-                open_calls=tuple(flat.open_calls),
+                seed=SeedFacts(*require_types(flat.seed, _SEED_TYPES)),
+                judgements=tuple(
+                    Judgement(*require_types(judgement, (int, float)))
+                    for judgement in flat.judgements
+                ),
+                open_calls=tuple(require_types(flat.open_calls, (int,) * len(flat.open_calls))),
             )
         except (TypeError, ValueError) as error:
             raise EventCorruptError(
@@ -222,6 +227,19 @@ class SessionSummary(NamedTuple):
             ) from error
 
 
+_LIST: Final = (list, tuple)
+_TEXT_OR_NONE: Final = (str, NoneType)
+_SEED_TYPES: Final = (str, str, _TEXT_OR_NONE, _TEXT_OR_NONE, _TEXT_OR_NONE, str, str, str)
+_STORED_TYPES: Final[tuple[FieldTypes, ...]] = (
+    int,
+    _LIST,
+    bool,
+    *((int,) * 8),
+    float,
+    _LIST,
+    int,
+    _LIST,
+)
 _SEED: Final = SessionSummary._fields.index("seed")
 _JUDGEMENTS: Final = SessionSummary._fields.index("judgements")
 _OPEN_CALLS: Final = SessionSummary._fields.index("open_calls")
@@ -234,7 +252,7 @@ def _judged(judgements: tuple[Judgement, ...], step: int, body: Verified) -> tup
         judgements = tuple(kept for kept in judgements if kept.step != superseded)
     if body.reward is None or body.about_step is not None or body.mask_sample:
         return judgements
-    return (*judgements, Judgement(step, body.reward))
+    return (*judgements, Judgement(step, float(body.reward)))
 
 
 def _facts_of(seed: SessionSeeded) -> SeedFacts:
