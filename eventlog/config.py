@@ -27,6 +27,17 @@ class WorkspaceConfig(BaseModel):
     name: str = Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\"\\]+$")
 
 
+def workspace_folder(place: str | os.PathLike[str]) -> Path:
+    """The folder of a workspace given as a path or a `file://` URL; `ConfigError` for others."""
+    text = os.fspath(place)
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme != "file":
+        raise ConfigError(
+            f"unknown workspace scheme {scheme!r}", hint="give a folder, or file:///a/folder"
+        )
+    return Path(rest if separator else text).expanduser().absolute()
+
+
 def read_config(folder: Path) -> WorkspaceConfig | None:
     """The workspace's settings; None where there is no `steplog.toml`. Raises `ConfigError`."""
     path = folder / CONFIG_FILE

@@ -1,0 +1,36 @@
+"""`steplog doctor`: prints what `replay.diagnosis` finds."""
+
+import sys
+from pathlib import Path
+
+import typer
+
+from replay.cli.exit_codes import ExitCode
+from replay.cli.invocation import Invocation
+from replay.cli.output import Output
+from replay.diagnosis import diagnose
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def doctor(context: typer.Context) -> None:
+    """Look at the installation and the workspace, and say what is wrong.
+
+    Looks at the versions of Python, SQLite and the libraries, at who else owns the names of our
+    packages, at files that hide them, and at the workspace's folder. Exit code 1 if a check failed.
+
+    --json: {"check","verdict","found","hint"} a line; verdict is ok, warning or failed.
+    """
+    found = list(diagnose(Invocation.of(context).workspace, [Path.cwd(), *sys.path]))
+    Output.of(context).print_records(
+        (one._asdict() for one in found),
+        {
+            "CHECK": lambda one: str(one["check"]),
+            "VERDICT": lambda one: str(one["verdict"]),
+            "FOUND": lambda one: str(one["found"]),
+            "HINT": lambda one: str(one["hint"]),
+        },
+    )
+    if any(one.verdict == "failed" for one in found):
+        raise typer.Exit(ExitCode.FAILED)

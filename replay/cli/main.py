@@ -1,0 +1,162 @@
+"""The command `steplog`: its verbs, its global options, and how errors become exit codes.
+
+A verb's module is loaded when the verb is called; the list of verbs with their help stands here,
+so that `steplog --help` loads none of them. (A test holds each text equal to its module's own.)
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from io import TextIOWrapper
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from eventlog.errors import SteplogError
+from eventlog.version import VERSION
+from replay.cli.exit_codes import ExitCode
+from replay.cli.invocation import (
+    DEFAULT_WORKSPACE,
+    WORKSPACE_VARIABLE,
+    Invocation,
+    hoist_global_options,
+)
+
+
+class Verb(NamedTuple):
+    """A verb of the command: its module under `replay.cli.commands`, and its line in the help."""
+
+    module: str
+    help: str
+
+
+VERBS: Final = {
+    "doctor": Verb("doctor", "Look at the installation and the workspace, and say what is wrong."),
+}
+
+
+class VerbGroup(TyperGroup):
+    """The root group: a verb that is called is loaded from its module; a listed one is not."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The called verb. An unknown one is a usage error that names the nearest."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return (name, listed, rest) if name is None else (name, load_verb(name), rest)
+
+
+def load_verb(name: str) -> Any:
+    """The verb's own command, from the `app` of its module."""
+    verb = get_command(import_module(f"replay.cli.commands.{VERBS[name].module}").app)
+    verb.name = name
+    return verb
+
+
+app = typer.Typer(
+    cls=VerbGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Plain help: it says the same in a pipe, and [brackets] in it are brackets.
+    rich_markup_mode=None,
+    epilog="Global options may also stand after the verb. Data goes to stdout, all else to stderr.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"steplog {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def begin(
+    context: typer.Context,
+    workspace: Annotated[
+        str,
+        typer.Option(
+            "--workspace",
+            "-w",
+            metavar="DIR_OR_URL",
+            envvar=WORKSPACE_VARIABLE,
+            help="Where log, blobs and snapshots are.",
+        ),
+    ] = DEFAULT_WORKSPACE,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: one object a line for lists.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress and no notes; errors remain.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="More notes, and an error's causes.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001 - its callback answers and ends the run
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Every step logged; any step replayed."""
+    context.obj = Invocation(workspace, as_json, quiet, verbose and not quiet)
+    _prepare_streams(as_json=as_json)
+
+
+def _listed() -> None: ...
+
+
+for _name, _verb in VERBS.items():
+    app.command(_name, help=_verb.help)(_listed)
+
+
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code. `arguments` None: those of the process."""
+    given = hoist_global_options(sys.argv[1:] if arguments is None else arguments)
+    code: int
+    try:
+        get_command(app)(given, prog_name="steplog")
+    except SystemExit as done:  # How typer ends, in order or after a usage error it has printed.
+        code = done.code if isinstance(done.code, int) else ExitCode.FAILED
+    except SteplogError as error:
+        code = _report(error, verbose=bool({"-v", "--verbose"} & set(given)))
+    except BrokenPipeError:
+        code = ExitCode.FAILED
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    else:
+        code = ExitCode.OK
+    return _flush(code)
+
+
+def _report(error: SteplogError, *, verbose: bool) -> int:
+    place = f" [{error.place}]" if error.place else ""
+    print(f"error: {error.message}{place}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {error.hint}", file=sys.stderr)
+    cause = error.__cause__
+    while verbose and cause is not None:
+        print(f"  cause: {type(cause).__name__}: {cause}", file=sys.stderr)
+        cause = cause.__cause__
+    return error.exit_code
+
+
+def _prepare_streams(*, as_json: bool) -> None:
+    # What a terminal cannot show is escaped, never an error in the middle of an answer. JSON is
+    # UTF-8 everywhere; a lone surrogate's escape is what JSON itself has for it.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(
+                encoding="utf-8" if as_json else stream.encoding, errors="backslashreplace"
+            )
+
+
+def _flush(code: int) -> int:
+    # `steplog sessions | head -1`: the reader is gone. Nothing more may be said, also not by the
+    # interpreter's own flush at exit; and what was cut short is not a success.
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code or ExitCode.FAILED
+    return code
