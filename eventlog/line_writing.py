@@ -164,7 +164,7 @@ def _prepare(store: LineStore, append: Append, kept: KeptSession | None) -> _Pre
     for encoded in append.events:
         event = encoded.event
         summary = summary.accept(event)
-        if event.step % MARK_EVERY_STEPS == MARK_EVERY_STEPS - 1:
+        if event.step % MARK_EVERY_STEPS == MARK_EVERY_STEPS - 1 and not summary.must_rebuild:
             marks.append(Mark(event.attempt, event.step, summary))
     number = store.next_number() if kept is None else kept.number
     if summary.must_rebuild:

@@ -19,11 +19,11 @@ from eventlog.line_state import LineState
 from eventlog.log import SessionInfo
 from eventlog.stored_fields import FieldTypes, require_types
 
-JUDGEMENTS_KEPT_MAX: Final = 64
-"""Rewards by verifiers that still count, kept in case later ones are superseded: about 1 KiB.
+JUDGEMENTS_KEPT_MAX: Final = 256
+"""Rewards by verifiers that still count, kept in case later ones are superseded: about 5 KiB.
 
-Only where all of the kept ones are superseded one after the other, and older ones were let go, must
-the summary be built again from the line (`must_rebuild`).
+A session with more lets the oldest go. If one is then superseded, what comes up in its place is not
+known here, and the summary must be built again from the line (`must_rebuild`).
 """
 
 
@@ -55,6 +55,9 @@ class SessionSummary(NamedTuple):
     count, in step order; `judgements_let_go` how many older ones were not kept. `errors` counts the
     returns that are not ok. `open_calls` are the steps of calls without a return, ascending.
     `seeded` is False where a branch's prefix was not read.
+
+    A summary hangs on its line alone, not on how it came about: accepted event by event, stored and
+    gone on from, or built by `of_line`, it is the same, unless `must_rebuild` says that it is none.
     """
 
     last_step: int = -1
@@ -72,16 +75,12 @@ class SessionSummary(NamedTuple):
     judgements: tuple[Judgement, ...] = ()
     judgements_let_go: int = 0
     open_calls: tuple[int, ...] = ()
+    must_rebuild: bool = False
 
     @property
     def step_count(self) -> int:
         """Steps of the line, a branch's prefix included."""
         return self.last_step + 1
-
-    @property
-    def must_rebuild(self) -> bool:
-        """Whether the reward can only be told by `of_line` over the whole standing line."""
-        return not self.judgements and self.judgements_let_go > 0
 
     @property
     def reward(self) -> float | None:
@@ -90,18 +89,25 @@ class SessionSummary(NamedTuple):
         A verifier's reward counts if it is not null, not about one step, not masked, and no later
         standing verification supersedes it. Raises `ValueError` while `must_rebuild`.
         """
-        if self.must_rebuild:
-            raise ValueError("the kept rewards are all superseded: rebuild with `of_line` first")
+        self._require_whole()
         if self.judgements:
             return self.judgements[-1].reward
         return self.reward_sum if self.rewarded else None
 
     @property
     def reward_from(self) -> str | None:
-        """Where the reward is from: `verified`, `steps`, or None where there is none."""
-        if self.judgements or self.must_rebuild:
+        """Where the reward is from: `verified`, `steps`, or None where there is none.
+
+        Raises `ValueError` while `must_rebuild`.
+        """
+        self._require_whole()
+        if self.judgements:
             return "verified"
         return "steps" if self.rewarded else None
+
+    def _require_whole(self) -> None:
+        if self.must_rebuild:
+            raise ValueError("rewards were superseded that are not kept: rebuild with `of_line`")
 
     def accept(self, event: Event) -> "SessionSummary":
         """The summary after the line's next event. The caller gives the standing events in order.
@@ -109,11 +115,20 @@ class SessionSummary(NamedTuple):
         A return that only repeats another (`duplicate_of`) was recorded and not applied: its reward
         is not counted again.
         """
-        judgements = self.judgements
-        if isinstance(event.body, Verified):
-            judgements = _judged(judgements, event.step, event.body)
-        after = self._after(event, judgements)
-        return after if len(judgements) <= JUDGEMENTS_KEPT_MAX else after._trimmed()
+        body = event.body
+        if not isinstance(body, Verified):
+            return self._after(event)
+        superseded, kept, let_go = body.supersedes_step, self.judgements, self.judgements_let_go
+        must_rebuild = self.must_rebuild
+        if superseded is not None:
+            standing = tuple(judgement for judgement in kept if judgement.step != superseded)
+            if let_go and (len(standing) < len(kept) or superseded < kept[0].step):
+                must_rebuild = True
+            kept = standing
+        judgement = _judgement_of(event.step, body)
+        if judgement is not None:
+            kept = (*kept, judgement)
+        return self._after(event)._with_judgements(kept, let_go, must_rebuild)
 
     @classmethod
     def of_line(
@@ -121,22 +136,29 @@ class SessionSummary(NamedTuple):
     ) -> "SessionSummary":
         """The summary of a whole standing line, or of one that goes on from `start`.
 
-        From the seed on it is exact whatever was superseded: nothing is let go before the end. It
+        From the seed on it never comes out as `must_rebuild`: nothing is let go before the end. It
         holds 16 bytes for each reward by a verifier while it reads.
         """
         summary = cls() if start is None else start
+        let_go, must_rebuild = summary.judgements_let_go, summary.must_rebuild
         standing = {judgement.step: judgement for judgement in summary.judgements}
+        oldest = next(iter(standing), 0)
         for event in events:
             body = event.body
-            if isinstance(body, Verified):
-                if body.supersedes_step is not None:
-                    standing.pop(body.supersedes_step, None)
-                for judgement in _judged((), event.step, body):
-                    standing[event.step] = judgement
-            summary = summary._after(event, ())
-        return summary._replace(judgements=tuple(standing.values()))._trimmed()
+            summary = summary._after(event)
+            if not isinstance(body, Verified):
+                continue
+            if body.supersedes_step is not None:
+                found = standing.pop(body.supersedes_step, None)
+                if let_go and (found is not None or body.supersedes_step < oldest):
+                    must_rebuild = True
+            judgement = _judgement_of(event.step, body)
+            if judgement is not None:
+                standing[event.step] = judgement
+        return summary._with_judgements(tuple(standing.values()), let_go, must_rebuild)
 
-    def _after(self, event: Event, judgements: tuple[Judgement, ...]) -> "SessionSummary":
+    def _after(self, event: Event) -> "SessionSummary":
+        """All but the rewards by verifiers."""
         (
             last_step,
             seed,
@@ -150,9 +172,10 @@ class SessionSummary(NamedTuple):
             messages,
             rewarded,
             reward_sum,
-            _,
+            judgements,
             let_go,
             open_calls,
+            must_rebuild,
         ) = self
         body = event.body
         if isinstance(body, ToolCalled):
@@ -189,14 +212,17 @@ class SessionSummary(NamedTuple):
             judgements,
             let_go,
             open_calls,
+            must_rebuild,
         )
 
-    def _trimmed(self) -> "SessionSummary":
-        over = len(self.judgements) - JUDGEMENTS_KEPT_MAX
-        if over <= 0:
-            return self
+    def _with_judgements(
+        self, standing: tuple[Judgement, ...], let_go: int, must_rebuild: bool
+    ) -> "SessionSummary":
+        over = max(0, len(standing) - JUDGEMENTS_KEPT_MAX)
         return self._replace(
-            judgements=self.judgements[over:], judgements_let_go=self.judgements_let_go + over
+            judgements=standing[over:],
+            judgements_let_go=let_go + over,
+            must_rebuild=must_rebuild,
         )
 
     def to_value(self) -> list[object]:
@@ -239,20 +265,18 @@ _STORED_TYPES: Final[tuple[FieldTypes, ...]] = (
     _LIST,
     int,
     _LIST,
+    bool,
 )
 _SEED: Final = SessionSummary._fields.index("seed")
 _JUDGEMENTS: Final = SessionSummary._fields.index("judgements")
 _OPEN_CALLS: Final = SessionSummary._fields.index("open_calls")
 
 
-def _judged(judgements: tuple[Judgement, ...], step: int, body: Verified) -> tuple[Judgement, ...]:
-    """The rewards that count after this verification: one may go, one may come."""
-    superseded = body.supersedes_step
-    if superseded is not None:
-        judgements = tuple(kept for kept in judgements if kept.step != superseded)
+def _judgement_of(step: int, body: Verified) -> Judgement | None:
+    """The verification's reward, if it counts for the session."""
     if body.reward is None or body.about_step is not None or body.mask_sample:
-        return judgements
-    return (*judgements, Judgement(step, float(body.reward)))
+        return None
+    return Judgement(step, float(body.reward))
 
 
 def _facts_of(seed: SessionSeeded) -> SeedFacts:

@@ -195,23 +195,56 @@ def test_a_nan_reward_is_a_reward() -> None:
     assert summary.reward_from == "verified"
 
 
-def test_the_kept_rewards_are_bounded_and_what_was_let_go_is_not_guessed() -> None:
+def many_rewards(count: int) -> tuple[EventChain, list[int]]:
     chain = EventChain("s")
     chain.seed()
-    count = JUDGEMENTS_KEPT_MAX + 3
-    steps = [chain.verified(float(i)).event.step for i in range(count)]
+    return chain, [chain.verified(float(i)).event.step for i in range(count)]
+
+
+def test_the_kept_rewards_are_bounded_and_what_was_let_go_is_not_guessed() -> None:
+    chain, steps = many_rewards(JUDGEMENTS_KEPT_MAX + 3)
     summary = running(events_of(chain))
     assert len(summary.judgements) == JUDGEMENTS_KEPT_MAX
     assert summary.judgements_let_go == 3
+    assert not summary.must_rebuild
     for step in reversed(steps[3:]):
         chain.verified(None, supersedes_step=step)
     summary = running(events_of(chain))
     assert summary.must_rebuild
-    assert summary.reward_from == "verified"
-    with pytest.raises(ValueError, match="rebuild"):
-        _ = summary.reward
+    for ask in (lambda: summary.reward, lambda: summary.reward_from):
+        with pytest.raises(ValueError, match="rebuild"):
+            ask()
     rebuilt = SessionSummary.of_line(events_of(chain))
     assert (rebuilt.reward, rebuilt.must_rebuild) == (2.0, False)
+
+
+def test_a_summary_hangs_on_its_line_alone_even_where_rewards_are_let_go() -> None:
+    for seed in range(scaled(20, 300)):
+        rng = random.Random(seed)
+        chain, steps = many_rewards(JUDGEMENTS_KEPT_MAX + rng.randrange(-3, 4))
+        for _ in range(rng.randrange(12)):
+            superseded = rng.choice((None, 0, rng.choice(steps), *steps[:3], *steps[-3:]))
+            reward = rng.choice((None, 1.0))
+            steps.append(chain.verified(reward, supersedes_step=superseded).event.step)
+        events = events_of(chain)
+        whole = SessionSummary.of_line(events)
+        assert not whole.must_rebuild
+        cut = rng.randrange(len(events))
+        for summary in (
+            rebuilt_where_due(events),
+            SessionSummary.of_line(events[cut:], SessionSummary.of_line(events[:cut])),
+            running(events),
+        ):
+            assert summary.must_rebuild or summary == whole
+
+
+def rebuilt_where_due(events: Sequence[Event]) -> SessionSummary:
+    summary = SessionSummary()
+    for i, event in enumerate(events):
+        summary = summary.accept(event)
+        if summary.must_rebuild:
+            summary = SessionSummary.of_line(events[: i + 1])
+    return summary
 
 
 def test_a_branch_goes_on_from_its_parents_summary_at_the_fork() -> None:
@@ -302,8 +335,8 @@ PLAIN = SessionSummary().to_value()
         [0] * len(PLAIN),
         [1, 2],
         [*PLAIN, 0],
-        [*PLAIN[:-1], ["x"]],
-        [*PLAIN[:-3], [[1]], *PLAIN[-2:]],
+        [*PLAIN[:-2], ["x"], False],
+        [*PLAIN[:-4], [[1]], *PLAIN[-3:]],
         [-1, ["only"], *PLAIN[2:]],
     ],
 )
