@@ -1,0 +1,70 @@
+"""`RecordedCall`: one tool call around a `with` block."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, TypeAlias, TypedDict
+
+Effects: TypeAlias = Literal["pure", "idempotent", "external", "unknown"]
+"""What running a tool again does: nothing, the same once more, or something outside of the log."""
+
+ReturnStatus: TypeAlias = Literal["ok", "error", "timeout", "cancelled", "invalid", "interrupted"]
+
+
+class CallFields(TypedDict, total=False):
+    """What may be said of a call beside its tool and arguments."""
+
+    call_id: str | None
+    effects: Effects
+    transport: str
+    policy: str | None
+    idempotency_key: str | None
+
+
+class RecordedCall:
+    """Set `.result` (and `.reward`, `.status`, `.state`) inside the block; leaving it records.
+
+    An exception that leaves the block is recorded as status `error` (`timeout` for a
+    TimeoutError) with its type, and goes on. After an interrupt or cancellation nothing is
+    recorded: the call stays open, as after a crash.
+    """
+
+    def __init__(
+        self, record_return: Callable[..., int], step: int, return_step: int | None
+    ) -> None:
+        self._record_return = record_return
+        self.step = step
+        self.return_step = return_step
+        """The step of the return, once it is recorded (at once for a retried, answered call)."""
+        self.result: object = None
+        self.reward: float | None = None
+        self.status: ReturnStatus = "ok"
+        self._fields: dict[str, object] = {}
+
+    def set_state(self, state: object) -> None:
+        """The state after the call, where the session has no state callable."""
+        self._fields["state"] = state
+
+    def __enter__(self) -> "RecordedCall":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        del kind, trace
+        if self.return_step is not None:
+            return
+        if error is None:
+            self.return_step = self._record_return(
+                self.step, self.result, status=self.status, reward=self.reward, **self._fields
+            )
+        elif isinstance(error, Exception):
+            self.return_step = self._record_return(
+                self.step,
+                str(error),
+                status="timeout" if isinstance(error, TimeoutError) else "error",
+                error_type=type(error).__qualname__,
+                **self._fields,
+            )

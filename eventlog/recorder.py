@@ -1,0 +1,398 @@
+"""`SessionRecorder`: what an environment holds to record one session.
+
+Each `record_*` makes one event and returns its step. In durability `answer`, a tool call is
+submitted and its step returned at once; its return, and every other event, is durable before the
+method returns. Calls of tools declared external are always durable first: such a tool must never
+run without a trace. A recorder never mutates and never keeps the caller's objects.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Literal, Unpack
+
+from eventlog.blob_store import BlobStore
+from eventlog.call_book import CallBook, OpenCall
+from eventlog.canonical import decode
+from eventlog.content import argument_content, result_content
+from eventlog.errors import LogError, NotRestorableError, StepConflictError
+from eventlog.event import (
+    Annotated,
+    Body,
+    EffectRecorded,
+    MessageAdded,
+    SessionSeeded,
+    StateChange,
+    StateChanged,
+    StateUnknown,
+    ToolCalled,
+    ToolReturned,
+    Verified,
+)
+from eventlog.log import EventLog
+from eventlog.not_given import NOT_GIVEN, NotGiven
+from eventlog.recorded_call import CallFields, Effects, RecordedCall, ReturnStatus
+from eventlog.session_writer import LinePosition, SessionWriter, wall_clock_us
+from eventlog.state_capture import Recorded, StateCapture, StateObserver
+
+
+class SessionRecorder:
+    """Records one session under one claim. Thread-safe; unusable in a forked child.
+
+    `read_state`, where given, is called at every return of a tool not declared pure.
+    `observe` is told of every durable event (for snapshots): the head and the state's bytes.
+    """
+
+    def __init__(
+        self,
+        writer: SessionWriter,
+        calls: CallBook,
+        capture: StateCapture | None,
+        *,
+        read_state: Callable[[], object] | None = None,
+        observe: StateObserver | None = None,
+    ) -> None:
+        """Go on where `writer` stands; `capture` is None for a session without any state."""
+        self._writer = writer
+        self._calls = calls
+        self._capture = capture
+        self._read_state = read_state
+        self._observe = observe
+        self._closed = False
+
+    @classmethod
+    def begin(
+        cls,
+        log: EventLog,
+        blobs: BlobStore,
+        session_id: str,
+        seeded: SessionSeeded,
+        *,
+        state: object = NOT_GIVEN,
+        observe: StateObserver | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> "SessionRecorder":
+        """Seed a new session, durably, and record it. `state` is a value or a callable.
+
+        Raises `SessionExistsError`; `ValueNotEncodableError` for a state that cannot be stored.
+        """
+        read_state = state if callable(state) else None
+        capture: StateCapture | None = None
+        if isinstance(state, NotGiven):
+            seeded = seeded._replace(state_coverage="none", initial_state=None)
+        else:
+            capture, content = StateCapture.of_first(read_state() if read_state else state)
+            seeded = seeded._replace(initial_state=content)
+        start = LinePosition.before_seed(session_id)
+        writer = SessionWriter(log, blobs, start, clock_us=clock_us)
+        recorder = cls(writer, CallBook(), capture, read_state=read_state, observe=observe)
+        recorder._append(seeded._replace(writer=log.writer_id), actor="system")
+        return recorder
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._writer.head.session_id
+
+    @property
+    def step(self) -> int:
+        """The step of the last event recorded."""
+        return self._writer.head.step
+
+    @property
+    def attempt(self) -> int:
+        """The number of the claim this recorder writes under."""
+        return self._writer.head.attempt
+
+    @property
+    def event_digest(self) -> bytes:
+        """The digest (32 bytes) of the last event recorded."""
+        return self._writer.head.digest
+
+    @property
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """Calls that have no return yet, in the order they were issued."""
+        return self._calls.open_calls
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session was closed."""
+        return self._closed
+
+    @property
+    def state(self) -> object:
+        """The last known state, as a fresh copy; None for a session recorded without a state.
+
+        Raises `NotRestorableError` where a return did not say its state.
+        """
+        if self._capture is None or self._capture.base is None:
+            return None
+        if not self._capture.known:
+            raise NotRestorableError(
+                "the state is unknown: a result was recorded without it",
+                hint="pass state= to record_tool_return, or a callable to record",
+                last_known=None,
+                next_known=None,
+                session_id=self.session_id,
+                step=self.step,
+            )
+        return decode(self._capture.base)
+
+    def record_tool_call(
+        self,
+        tool: str,
+        arguments: object,
+        *,
+        call_id: str | None = None,
+        effects: Effects = "unknown",
+        transport: str = "python",
+        policy: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Record that a tool is called; returns the call's step.
+
+        A str is JSON text and stored as it is; other values are stored canonically. The same
+        `idempotency_key` again is the same call: its step comes back and nothing is recorded.
+        """
+        with self._writer.lock:
+            if idempotency_key is not None:
+                earlier = self._calls.call_of_key(idempotency_key)
+                if earlier is not None:
+                    return earlier
+            body = ToolCalled(
+                tool=tool,
+                arguments=argument_content(arguments),
+                call_id=call_id,
+                transport=transport,
+                effects=effects,
+                policy=policy,
+                idempotency_key=idempotency_key,
+            )
+            step = self._writer.submit(body, actor="agent", key=idempotency_key)
+            if effects == "external":
+                self.flush()
+            self._calls.note_call(step, body, time.monotonic_ns())
+            return step
+
+    def record_tool_return(
+        self,
+        called_step: int,
+        result: object = None,
+        *,
+        status: ReturnStatus = "ok",
+        state: object = NOT_GIVEN,
+        reward: float | None = None,
+        error_type: str | None = None,
+        duration_us: int | None = None,
+        terminated: bool | None = None,
+        truncated: bool | None = None,
+    ) -> int:
+        """Record the answer to the call of `called_step`; durable when it returns its step.
+
+        A str is text, `JsonText` JSON text, other values are stored canonically. `state` is the
+        state after the call; without it a callable given to `record` is asked, and where there is
+        none the step's state is recorded as unknown. Raises `StepConflictError` for a second
+        answer to one call (a call with an idempotency key gives its first answer's step).
+        """
+        with self._writer.lock:
+            earlier = self._calls.return_of(called_step)
+            if earlier is not None and self._calls.is_keyed(called_step):
+                return earlier
+            call = self._calls.open_call(called_step)
+            if duration_us is None:
+                duration_us = _elapsed_us(call.started_ns)
+            body = ToolReturned(
+                called_step=called_step,
+                status=status,
+                result=None if result is None else result_content(result),
+                error_type=error_type,
+                duration_us=duration_us,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+            )
+            change = self._state_after_return(state, pure=call.effects == "pure")
+            step = self._append(body, actor="tool", state_change=change)
+            self._calls.note_return(called_step, step)
+            return step
+
+    def record_verification(
+        self,
+        reward: float | None,
+        *,
+        verifier: str,
+        verifier_version: str = "",
+        components: Mapping[str, float] | None = None,
+        input: object = NOT_GIVEN,
+        output: object = NOT_GIVEN,
+        mask_sample: bool = False,
+        failure_kind: str | None = None,
+        about_step: int | None = None,
+        supersedes_step: int | None = None,
+        duration_us: int = 0,
+        state: object = NOT_GIVEN,
+    ) -> int:
+        """Record a verifier's judgement; also allowed after the close. Returns its step."""
+        body = Verified(
+            verifier=verifier,
+            verifier_version=verifier_version,
+            reward=reward,
+            components=dict(components or {}),
+            input=None if isinstance(input, NotGiven) else result_content(input),
+            output=None if isinstance(output, NotGiven) else result_content(output),
+            mask_sample=mask_sample,
+            failure_kind=failure_kind,
+            about_step=about_step,
+            supersedes_step=supersedes_step,
+            duration_us=duration_us,
+        )
+        return self._append(body, actor="verifier", state_change=self._state_given(state))
+
+    def record_message(
+        self,
+        role: str,
+        content: object,
+        *,
+        finish_reason: str | None = None,
+        policy: str | None = None,
+        tokens_in: int | None = None,
+        tokens_out: int | None = None,
+        duration_us: int | None = None,
+        state: object = NOT_GIVEN,
+    ) -> int:
+        """Record a message of the dialog; content as `record_tool_return` takes results."""
+        body = MessageAdded(
+            role=role,
+            content=result_content(content),
+            policy_first=policy,
+            policy_last=policy,
+            finish_reason=finish_reason,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            duration_us=duration_us,
+        )
+        return self._append(body, actor=role, state_change=self._state_given(state))
+
+    def record_effect(
+        self,
+        effect: Literal["clock", "random", "id", "network", "other"],
+        name: str,
+        value: object,
+    ) -> int:
+        """Record an answer of the outside world, for later reruns. Returns its step."""
+        return self._append(EffectRecorded(effect, name, result_content(value)), actor="system")
+
+    def record_state(self, reason: str, state: object = NOT_GIVEN) -> int:
+        """Record that the state changed outside of a tool call. Returns the step."""
+        with self._writer.lock:
+            change = self._state_after_return(state, pure=False)
+            return self._append(StateChanged(reason), actor="system", state_change=change)
+
+    def annotate(self, name: str, value: object, *, about_step: int | None = None) -> int:
+        """Record a note under a name of yours; never changes the state. Returns its step."""
+        return self._append(Annotated(name, result_content(value), about_step), actor="operator")
+
+    def call(self, tool: str, arguments: object, **fields: Unpack[CallFields]) -> RecordedCall:
+        """Record a call around a `with` block: duration, result or exception, state at the end.
+
+        Takes the keyword arguments of `record_tool_call`.
+        """
+        step = self.record_tool_call(tool, arguments, **fields)
+        return RecordedCall(self.record_tool_return, step, self._calls.return_of(step))
+
+    def interrupt_open_calls(self) -> tuple[int, ...]:
+        """Answer every open call with `interrupted`, as after a crash. Returns the steps."""
+        return tuple(
+            self.record_tool_return(call.step, status="interrupted") for call in self.open_calls
+        )
+
+    def close(self, reason: str = "done", *, error_type: str | None = None) -> int:
+        """End the session; the event holds its event count and Merkle root. Returns the step."""
+        with self._writer.lock:
+            step = self._writer.submit_close(reason, error_type)
+            self._closed = True
+            self.flush()
+            return step
+
+    def release(self, to_writer: str | None = None) -> None:
+        """Give the claim up, so that another can go on without fencing anyone."""
+        self._writer.release(to_writer)
+
+    def flush(self) -> None:
+        """Return when everything recorded so far is durable; raises what an append raised."""
+        with self._writer.lock:
+            self._writer.await_durable()
+            if self._observe is not None:
+                capture = self._capture
+                state = capture.base if capture is not None and capture.known else None
+                self._observe(Recorded(self._writer.head, state, self._closed))
+
+    def __enter__(self) -> "SessionRecorder":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close `done`, or `error` after an Exception; leave open after an interrupt."""
+        del kind, trace
+        if self._closed or self._writer.released or not self._writer.in_this_process:
+            return
+        if error is None:
+            self.close()
+        elif isinstance(error, Exception):
+            self._close_after(error)
+
+    def _close_after(self, error: Exception) -> None:
+        # The user's exception goes on; a log that cannot take the close must not replace it.
+        if self._writer.failure is not None:
+            error.add_note(
+                f"steplog: session {self.session_id!r} stays open: {self._writer.failure}"
+            )
+            return
+        try:
+            self.close("error", error_type=type(error).__qualname__)
+        except LogError as failure:
+            error.add_note(f"steplog: session {self.session_id!r} stays open: {failure}")
+
+    def _state_after_return(
+        self, state: object, *, pure: bool
+    ) -> StateChange | StateUnknown | None:
+        if not isinstance(state, NotGiven):
+            return self._state_given(state)
+        if self._capture is None or pure:
+            return None
+        if self._read_state is not None:
+            return self._capture.change_to(self._read_state())
+        return self._capture.forget("the result was recorded without a state")
+
+    def _state_given(self, state: object) -> StateChange | None:
+        if isinstance(state, NotGiven):
+            return None
+        if self._capture is None:
+            raise StepConflictError(
+                "the session was begun without a state, so its events carry none",
+                hint="pass state= to record as well",
+                expected=self.step,
+                actual=self.step,
+                session_id=self.session_id,
+            )
+        return self._capture.change_to(state)
+
+    def _append(
+        self,
+        body: Body,
+        *,
+        actor: str,
+        state_change: StateChange | StateUnknown | None = None,
+    ) -> int:
+        with self._writer.lock:
+            step = self._writer.submit(body, actor=actor, state_change=state_change)
+            self.flush()
+            return step
+
+
+def _elapsed_us(started_ns: int | None) -> int:
+    return 0 if started_ns is None else (time.monotonic_ns() - started_ns) // 1000

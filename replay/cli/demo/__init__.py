@@ -1,0 +1,1 @@
+"""The live example that `steplog demo` records, kills, resumes, replays and forks."""

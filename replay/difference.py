@@ -1,0 +1,178 @@
+"""What differs: between two states, and between two sessions' lines. Pure.
+
+Two sessions are aligned by the order in which their events were issued; times, ids, durations and
+claims are left out, so that a rerun or a branch is equal to its model as long as it does the same.
+"""
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from itertools import zip_longest
+from typing import Final, NamedTuple
+
+from eventlog.canonical import decode, encode
+from eventlog.content import BlobRef, Content
+from eventlog.event import Event, SessionSeeded, StateChange, ToolReturned
+from eventlog.state_patch import Operation, apply, diff
+
+# What names or dates a particular run, and says nothing of what it did.
+_IGNORED_FIELDS: Final = frozenset(
+    {
+        "call_id",
+        "duration_us",
+        "fingerprint",
+        "group_id",
+        "idempotency_key",
+        "metadata",
+        "parent_session",
+        "rollout_index",
+        "sample_id",
+        "supersedes_step",
+        "training_session",
+        "training_step",
+        "writer",
+    }
+)
+_CLAIMS: Final = frozenset({"session_forked", "session_resumed", "session_released"})
+
+
+class Change(NamedTuple):
+    """One difference. `op` is add, remove, replace, cut or order; `path` leads to the place.
+
+    A `cut` replaces the items `path[-1]` (an index) onwards: `before` by `after`.
+    """
+
+    op: str
+    path: tuple[object, ...]
+    before: object
+    after: object
+
+
+class Difference(NamedTuple):
+    """The answer of `diff`. For two whole sessions `first_step` is the first differing step of the
+    first, `other_step` of the second (None: it has no such event); for two states both are None.
+    """
+
+    equal: bool
+    first_step: int | None
+    other_step: int | None
+    changes: tuple[Change, ...]
+
+
+class AlignedEvent(NamedTuple):
+    """An event as `diff` compares it: its step, and its content without names and times."""
+
+    step: int
+    content: dict[str, object]
+
+
+def compare_states(before: bytes, after: bytes) -> tuple[Change, ...]:
+    """The changes that lead from one state to another; both as canonical bytes."""
+    if before == after:
+        return ()
+    state = decode(before, opaque=True)
+    changes: list[Change] = []
+    for operation in diff(decode(before, opaque=True), decode(after, opaque=True)):
+        # Operations are applied in order, so each is read against the state at its turn.
+        operation = decode(encode(operation), opaque=True)  # type: ignore[assignment]
+        changes.append(_read_operation(state, operation))
+        state = apply([operation], state)
+    return tuple(changes)
+
+
+def compare_lines(first: Iterable[Event], second: Iterable[Event]) -> Difference:
+    """The first step at which two sessions do something different, and what differs there."""
+    for one, other in zip_longest(align_events(first), align_events(second)):
+        if one is None:
+            return Difference(False, None, other.step, (Change("add", (), None, other.content),))
+        if other is None:
+            return Difference(False, one.step, None, (Change("remove", (), one.content, None),))
+        before, after = encode(one.content), encode(other.content)
+        if before != after:
+            return Difference(False, one.step, other.step, compare_states(before, after))
+    return Difference(True, None, None, ())
+
+
+def align_events(events: Iterable[Event]) -> Iterator[AlignedEvent]:
+    """A line's events without claims, names and times; steps counted without claims."""
+    ordinal_of_step: dict[int, int] = {}
+    state_digest = ""
+    for event in events:
+        if event.kind in _CLAIMS:
+            continue
+        ordinal_of_step[event.step] = len(ordinal_of_step)
+        if isinstance(event.state_change, StateChange):
+            state_digest = event.state_change.digest.hex()
+        elif event.state_change is not None:
+            state_digest = "unknown"
+        body: dict[str, object] = {
+            name: _compared_value(name, value, ordinal_of_step)
+            for name, value in zip(event.body._fields, event.body, strict=True)
+            if name not in _IGNORED_FIELDS and name not in ("event_count", "root")
+        }
+        if isinstance(event.body, SessionSeeded):
+            state_digest = _content_digest(event.body.initial_state)
+        yield AlignedEvent(
+            event.step, {"kind": event.kind, "body": body, "state_digest": state_digest}
+        )
+        if isinstance(event.body, ToolReturned):
+            ordinal_of_step.pop(event.body.called_step, None)
+
+
+def _compared_value(name: str, value: object, ordinal_of_step: dict[int, int]) -> object:
+    if isinstance(value, Content):
+        if isinstance(value.data, BlobRef):
+            return {"media_type": value.media_type, "sha256": value.data.digest.hex()}
+        return {"media_type": value.media_type, "data": _shown_bytes(value.data)}
+    if name in ("called_step", "about_step", "duplicate_of"):
+        return ordinal_of_step.get(value) if isinstance(value, int) else None
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if hasattr(value, "keys") else value
+
+
+def _shown_bytes(data: bytes) -> object:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
+
+
+def _content_digest(content: Content | None) -> str:
+    if content is None:
+        return ""
+    data = content.data
+    return (data.digest if isinstance(data, BlobRef) else sha256(data).digest()).hex()
+
+
+def _read_operation(state: object, operation: Operation) -> Change:
+    op, path, *rest = operation
+    place = tuple(path)
+    if op == "del":
+        return Change("remove", place, _value_at(state, place), None)
+    if op == "ord":
+        return Change("order", place, None, list(rest[0]))
+    if op == "cut":
+        start, count, insert = rest
+        target = _value_at(state, place)
+        removed = target[start : start + count]  # type: ignore[index]
+        return Change("cut", (*place, start), removed, insert)
+    found, before = _find(state, place)
+    return Change("replace" if found else "add", place, before, rest[0])
+
+
+def _value_at(state: object, path: tuple[object, ...]) -> object:
+    return _find(state, path)[1]
+
+
+def _find(state: object, path: tuple[object, ...]) -> tuple[bool, object]:
+    for element in path:
+        value = getattr(state, "value", state)
+        if isinstance(value, dict):
+            if element not in value:
+                return False, None
+            state = value[element]
+        elif isinstance(value, list) and isinstance(element, int):
+            state = value[element]
+        else:
+            return False, None
+    return True, state

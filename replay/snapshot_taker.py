@@ -1,0 +1,125 @@
+"""`SnapshotTaker`: takes due snapshots off the append path, in one thread of its own.
+
+A snapshot only saves time, so one that cannot be taken (the queue is full, the disk is full) is
+counted and logged, and recording goes on.
+"""
+
+import logging
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from eventlog.canonical import digest_of
+from eventlog.errors import LogUnavailableError, SnapshotError
+from eventlog.log import SessionInfo
+from eventlog.state_capture import Recorded, StateObserver
+from replay.reducer import CapturedReducer
+from replay.replayer import Replayed
+from snapshots.policy import AtEnd, EveryN, Moment, SnapshotPolicy
+from snapshots.snapshot import Snapshot
+from snapshots.snapshot_store import SnapshotRef, SnapshotStore
+
+DEFAULT_POLICY: Final = EveryN(256) | AtEnd()
+# States waiting to be stored; beyond this a due snapshot is passed over rather than awaited.
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+
+_logger = logging.getLogger("steplog.snapshots")
+
+
+class SnapshotTaker:
+    """Stores snapshots of recorded sessions. `passed_over` counts the due ones not taken."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._waiting: dict[Future[None], int] = {}
+        self._worker: ThreadPoolExecutor | None = None
+        self._pid = os.getpid()
+        self.passed_over = 0
+
+    def observer(
+        self, policy: SnapshotPolicy | None, reducer: str, snapshot_step: int | None = None
+    ) -> StateObserver | None:
+        """What a recorder tells of each durable event; None where states are not captured.
+
+        `snapshot_step` is the step the last snapshot was taken at, or the step resumed from.
+        """
+        # A user's reducer may differ from the captured states; only its own fold may be kept.
+        if reducer != CapturedReducer.name:
+            return None
+        chosen = DEFAULT_POLICY if policy is None else policy
+        last_taken = snapshot_step
+
+        def observe(recorded: Recorded) -> None:
+            nonlocal last_taken
+            head, state = recorded.head, recorded.state_bytes
+            if state is None or not chosen.is_due(Moment(head.step, last_taken, recorded.at_end)):
+                return
+            last_taken = head.step
+            self._store_later(
+                Snapshot(
+                    head.session_id,
+                    head.step,
+                    head.digest,
+                    b"",  # the digest is computed in the worker, off the append path
+                    CapturedReducer.name,
+                    CapturedReducer.version,
+                    state,
+                )
+            )
+
+        return observe
+
+    def take(self, replayed: Replayed, info: SessionInfo) -> SnapshotRef:
+        """Store a replayed state now. Raises `SnapshotError`, `LogUnavailableError`."""
+        version = info.reducer_version if replayed.reducer == info.reducer else "1"
+        return self._store.put_snapshot(
+            Snapshot(
+                replayed.session_id,
+                replayed.step,
+                replayed.event_digest,
+                replayed.state_digest,
+                replayed.reducer,
+                version,
+                replayed.state_bytes,
+            )
+        )
+
+    def wait(self) -> None:
+        """Return when every snapshot that was due is stored or given up."""
+        with self._lock:
+            waiting = list(self._waiting)
+        for future in waiting:
+            future.result()
+
+    def close(self) -> None:
+        """Wait, then end the thread. Idempotent."""
+        if self._worker is not None and os.getpid() == self._pid:
+            self._worker.shutdown(wait=True)
+            self._worker = None
+
+    def _store_later(self, snapshot: Snapshot) -> None:
+        with self._lock:
+            if self._worker is None or os.getpid() != self._pid:
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="steplog-snapshots")
+                self._waiting.clear()
+                self._pid = os.getpid()
+            if sum(self._waiting.values()) + len(snapshot.state) > WAITING_BYTES_MAX:
+                self.passed_over += 1
+                return
+            future = self._worker.submit(self._store_now, snapshot)
+            self._waiting[future] = len(snapshot.state)
+        # Outside the lock: a future that is done already calls back in this thread.
+        future.add_done_callback(self._forget)
+
+    def _store_now(self, snapshot: Snapshot) -> None:
+        try:
+            self._store.put_snapshot(snapshot._replace(state_digest=digest_of(snapshot.state)))
+        except (SnapshotError, LogUnavailableError) as error:
+            self.passed_over += 1
+            _logger.warning("snapshot not taken: %s", error)
+
+    def _forget(self, future: "Future[None]") -> None:
+        with self._lock:
+            self._waiting.pop(future, None)

@@ -1,0 +1,308 @@
+"""`Workspace`: log, blobs and snapshots at one place; what a user opens.
+
+It wires parts together and decides nothing of their work: recording is `eventlog.recorder`,
+folding `replay.replayer`, forks `replay.branch`, differences `replay.difference`, checks
+`replay.integrity`.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal
+
+from eventlog.blob_store import BlobStore, LocalBlobStore
+from eventlog.call_view import CallRow, pair_calls
+from eventlog.codec import decode_event
+from eventlog.config import create_config, read_config
+from eventlog.content import Content, argument_content
+from eventlog.errors import ConfigError, SessionExistsError, SessionNotFoundError
+from eventlog.event import Event, SessionSeeded
+from eventlog.ids import mint_session_id
+from eventlog.importers.import_file import ImportOutcome, import_file
+from eventlog.log import EventLog, SessionFilter, SessionInfo
+from eventlog.not_given import NOT_GIVEN, NotGiven
+from eventlog.recorder import SessionRecorder
+from eventlog.session_writer import wall_clock_us
+from eventlog.sqlite_log import SqliteLog
+from replay.branch import fork_session
+from replay.difference import Difference, compare_lines, compare_states
+from replay.integrity import CheckReport, Expectation, check_sessions
+from replay.reducer import ReducerRegistry
+from replay.replayer import Replayed, Replayer
+from replay.resumption import resume_session
+from replay.snapshot_taker import SnapshotTaker
+from snapshots.policy import SnapshotPolicy
+from snapshots.snapshot_store import LocalSnapshotStore, SnapshotRef, SnapshotStore
+
+DEFAULT_WORKSPACE: Final = "./steplog-data"
+IfExists = Literal["fail", "resume", "new"]
+
+
+def open_workspace(
+    place: str | os.PathLike[str] = DEFAULT_WORKSPACE, *, create: bool = True
+) -> "Workspace":
+    """Open the workspace at a folder; made if missing, unless `create` is false.
+
+    Raises `ConfigError` for a URL of an unknown scheme, a folder of a newer format, or (with
+    `create=False`) a folder that is no workspace; `LogUnavailableError` where it cannot be used.
+    """
+    text = os.fspath(place)
+    if "://" in text:
+        scheme = text.split("://", 1)[0]
+        if scheme != "file":
+            raise ConfigError(
+                f"unknown workspace scheme {scheme!r}", hint="give a folder, or file:///a/folder"
+            )
+        text = text.removeprefix("file://")
+    folder = Path(text).expanduser().absolute()
+    if read_config(folder) is None:
+        if not create:
+            raise ConfigError(
+                f"no workspace at {folder}", hint="record or import into it first, or mend the path"
+            )
+        create_config(folder)
+    return Workspace(folder)
+
+
+class Workspace:
+    """One place with recorded sessions. Thread-safe; pickling carries only the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use `open_workspace`. Opening reads no events."""
+        self.folder = folder
+        self.log: EventLog = SqliteLog(folder / "log.db")
+        self.blobs: BlobStore = LocalBlobStore(folder / "blobs")
+        self.snapshots: SnapshotStore = LocalSnapshotStore(folder / "snapshots")
+        self.reducers = ReducerRegistry()
+        self._replayer = Replayer(self.log, self.blobs, self.snapshots, self.reducers)
+        self._taker = SnapshotTaker(self.snapshots)
+
+    def record(
+        self,
+        session: str | None = None,
+        *,
+        environment: str,
+        if_exists: IfExists = "fail",
+        state: object = NOT_GIVEN,
+        seed: int | None = None,
+        environment_version: str = "",
+        fingerprint: str = "",
+        task_id: str = "",
+        policy: str | None = None,
+        request: object = None,
+        tools: object = None,
+        sample_id: str | None = None,
+        group_id: str | None = None,
+        rollout_index: int | None = None,
+        split: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        parent_session: str | None = None,
+        reducer: str | None = None,
+        reducer_version: str = "1",
+        snapshots: SnapshotPolicy | None = None,
+    ) -> SessionRecorder:
+        """Begin a session and record it; use as `with ws.record(...) as session:`.
+
+        `session` None mints a UUIDv7. `state` is the first state, or a callable that gives the
+        state and is asked again at every return of a tool. `if_exists`: `fail` raises
+        `SessionExistsError`; `resume` goes on with the session under a new claim; `new` begins
+        `session~2`, `~3`, and so on. `policy` is the model's version. `snapshots` says when
+        snapshots are taken (default: every 256 steps and at the end).
+        """
+        session_id = mint_session_id() if session is None else session
+        if if_exists == "resume" and self._holds(session_id):
+            again = state if callable(state) else NOT_GIVEN
+            return self.resume(session_id, state=again, snapshots=snapshots)
+        default_reducer = "transcript" if isinstance(state, NotGiven) else "captured"
+        seeded = SessionSeeded(
+            environment=environment,
+            environment_version=environment_version,
+            fingerprint=fingerprint,
+            task_id=task_id,
+            seed=seed,
+            request=_optional_content(request),
+            tools=_optional_content(tools),
+            reducer=default_reducer if reducer is None else reducer,
+            reducer_version=reducer_version,
+            policy=policy,
+            parent_session=parent_session,
+            sample_id=sample_id,
+            group_id=group_id,
+            rollout_index=rollout_index,
+            split=split,
+            metadata=dict(metadata or {}),
+        )
+        self.reducers.find(seeded.reducer, seeded.reducer_version, session_id=session_id)
+        for candidate in _candidate_ids(session_id, if_exists):
+            if if_exists == "new" and self._holds(candidate):
+                continue
+            observe = self._taker.observer(snapshots, seeded.reducer)
+            try:
+                return SessionRecorder.begin(
+                    self.log, self.blobs, candidate, seeded, state=state, observe=observe
+                )
+            except SessionExistsError:
+                if if_exists != "new":
+                    raise
+        raise AssertionError("candidate ids never end")
+
+    def resume(
+        self,
+        session: str,
+        *,
+        state: object = NOT_GIVEN,
+        at_step: int | None = None,
+        reopen: bool = False,
+        snapshots: SnapshotPolicy | None = None,
+    ) -> SessionRecorder:
+        """Claim a session and go on with it after its last step, or after `at_step`.
+
+        The recorder's `.state` is the restored state, `.open_calls` lists calls without a return.
+        Give the `state` callable anew. Later steps than `at_step` are superseded, not erased.
+        Raises `StepConflictError` for a closed session unless `reopen`.
+        """
+        return resume_session(
+            self.log,
+            self.blobs,
+            self._replayer,
+            session,
+            state=state,
+            at_step=at_step,
+            reopen=reopen,
+            observer_for=lambda info: self._taker.observer(snapshots, info.reducer, info.head.step),
+        )
+
+    def replay(
+        self,
+        session: str,
+        step: int | None = None,
+        *,
+        use_snapshots: bool = True,
+        reducer: str | None = None,
+    ) -> Replayed:
+        """The state after `step` (default: the last), proven against the recorded digests."""
+        self._taker.wait()
+        return self._replayer.replay_to(session, step, use_snapshots=use_snapshots, reducer=reducer)
+
+    def fork(
+        self,
+        session: str,
+        step: int,
+        *,
+        name: str | None = None,
+        changes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Begin a branch after `step`; returns its id. Go on with `resume(branch)`."""
+        return fork_session(
+            self.log, session, step, name=name, changes=changes, clock_us=wall_clock_us
+        )
+
+    def diff(self, first: str | tuple[str, int], second: str | tuple[str, int]) -> Difference:
+        """Compare two states, each `(session, step)`, or two whole sessions (first difference).
+
+        A session given without a step beside one with a step means its last step.
+        """
+        if isinstance(first, str) and isinstance(second, str):
+            difference = compare_lines(self.events(first), self.events(second))
+            return self._with_state_changes(first, second, difference)
+        before, after = (
+            self.replay(place) if isinstance(place, str) else self.replay(*place)
+            for place in (first, second)
+        )
+        changes = compare_states(before.state_bytes, after.state_bytes)
+        equal = before.state_digest == after.state_digest
+        return Difference(equal, None, None, changes)
+
+    def check(
+        self, session: str | None = None, *, expect: tuple[Expectation, ...] = ()
+    ) -> Iterator[CheckReport]:
+        """Re-hash and re-fold sessions (None: all), one report each. See `replay.integrity`."""
+        self._taker.wait()
+        return check_sessions(self.log, self.blobs, self._replayer, session, expect)
+
+    def sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
+        """Sessions that pass the filter, in the order they began; reads no events."""
+        return self.log.list_sessions(where)
+
+    def session(self, session: str) -> SessionInfo:
+        """One session. Raises `SessionNotFoundError`."""
+        return self.log.session_info(session)
+
+    def events(
+        self, session: str, start_step: int = 0, end_step: int | None = None
+    ) -> Iterator[Event]:
+        """The standing events of steps [start_step, end_step), a branch's prefix included."""
+        for record in self.log.read_session(session, start_step, end_step):
+            yield decode_event(record.data)
+
+    def calls(self, session: str) -> Iterator[CallRow]:
+        """One row per tool call: the call and its return together."""
+        return pair_calls(self.events(session))
+
+    def read_content(self, content: Content) -> bytes:
+        """A content's exact bytes, fetched from the blob store where they stand there."""
+        return self._replayer.fetch(content)
+
+    def take_snapshot(self, session: str, step: int | None = None) -> SnapshotRef:
+        """Store the state after `step` (default: the last) as a snapshot."""
+        return self._taker.take(self.replay(session, step), self.log.session_info(session))
+
+    def import_file(
+        self, path: str | os.PathLike[str], *, format: str = "auto"
+    ) -> Iterator[ImportOutcome]:
+        """Import a foreign trace; one outcome per session or bad record."""
+        return import_file(Path(path), self.log, self.blobs, format=format)
+
+    def close(self) -> None:
+        """Wait for what was recorded and for due snapshots, then let go. Idempotent."""
+        self._taker.close()
+        self.log.close()
+
+    def __enter__(self) -> "Workspace":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (open_workspace, (str(self.folder),))
+
+    def _holds(self, session_id: str) -> bool:
+        try:
+            self.log.session_info(session_id)
+        except SessionNotFoundError:
+            return False
+        return True
+
+    def _with_state_changes(self, first: str, second: str, found: Difference) -> Difference:
+        # The lines name the step; where only digests differ there, show what differs in the state.
+        if found.first_step is None or found.other_step is None:
+            return found
+        if all(change.path[:1] != ("state_digest",) for change in found.changes):
+            return found
+        before = self.replay(first, found.first_step)
+        after = self.replay(second, found.other_step)
+        states = compare_states(before.state_bytes, after.state_bytes)
+        shown = tuple(change for change in found.changes if change.path[:1] != ("state_digest",))
+        return found._replace(
+            changes=shown
+            + tuple(change._replace(path=("state", *change.path)) for change in states)
+        )
+
+
+def _optional_content(value: object) -> Content | None:
+    return None if value is None else argument_content(value)
+
+
+def _candidate_ids(session_id: str, if_exists: IfExists) -> Iterator[str]:
+    yield session_id
+    number = 2
+    while if_exists == "new":
+        yield f"{session_id}~{number}"
+        number += 1
