@@ -23,7 +23,6 @@ import platform
 import shutil
 import subprocess
 import tomllib
-import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,9 +57,11 @@ def ensure(folder: Path, extras: list[str], *, editable: bool) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     stamp = key(extras) + (f" editable {ROOT}" if editable else "")
     with folder.with_name(folder.name + ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Freed by the kernel if the maker is killed.
+        # Freed by the kernel when the maker is killed and the pip it started has ended: that one
+        # holds it too, or it would go on writing into the next maker's environment.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not _stands(folder, stamp):
-            _make(folder, extras, editable=editable)
+            _make(folder, extras, editable=editable, lock=lock.fileno())
             (folder / STAMP).write_text(stamp, encoding="utf-8")
 
 
@@ -73,19 +74,23 @@ def _stands(folder: Path, stamp: str) -> bool:
     return python.exists() and subprocess.run([python, "-c", ""], check=False).returncode == 0
 
 
-def _make(folder: Path, extras: list[str], *, editable: bool) -> None:
+def _make(folder: Path, extras: list[str], *, editable: bool, lock: int) -> None:
     if folder.exists() and any(folder.iterdir()):
         if not (folder / "pyvenv.cfg").exists():
             sys.exit(f"{folder} is not a virtual environment; it is left alone. Name another.")
         shutil.rmtree(folder)
     print(f"making {folder} (Python {platform.python_version()})", file=sys.stderr, flush=True)
-    venv.create(folder, with_pip=True, symlinks=True)
-    pip = [folder / "bin/python", "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    pip += ["install", "--quiet", "--root-user-action=ignore"]
-    subprocess.run([*pip, "-c", ROOT / "constraints.txt", *requirements(extras)], check=True)
-    if editable:
-        here = ["--no-deps", "--no-build-isolation", "--editable", ROOT]
-        subprocess.run([*pip, *here], check=True)
+    install = ["-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet"]
+    install += ["--root-user-action=ignore"]
+    here = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
+    python = str(folder / "bin/python")
+    steps = [
+        [sys.executable, "-m", "venv", str(folder)],
+        [python, *install, "-c", str(ROOT / "constraints.txt"), *requirements(extras)],
+        *([[python, *install, *here]] if editable else []),
+    ]
+    for step in steps:
+        subprocess.run(step, check=True, pass_fds=[lock])
 
 
 def main() -> None:
@@ -105,7 +110,7 @@ def main() -> None:
     try:
         ensure(arguments.folder.absolute(), extras, editable=arguments.editable)
     except subprocess.CalledProcessError as error:
-        sys.exit(f"could not make {arguments.folder}: pip failed, see above ({error.returncode})")
+        sys.exit(f"could not make {arguments.folder}: {error}; see above")
 
 
 if __name__ == "__main__":

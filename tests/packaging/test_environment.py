@@ -12,7 +12,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What was made; the making itself, which needs a package index, is left out."""
     folders: list[Path] = []
 
-    def make(folder: Path, extras: list[str], *, editable: bool) -> None:
+    def make(folder: Path, extras: list[str], *, editable: bool, lock: int) -> None:
         assert extras == ["test"]
         folders.append(folder)
         (folder / "bin").mkdir(parents=True, exist_ok=True)
