@@ -15,7 +15,7 @@ from eventlog.blob_store import BlobStore
 from eventlog.call_book import CallBook, OpenCall
 from eventlog.canonical import decode
 from eventlog.content import argument_content, result_content
-from eventlog.errors import LogError, NotRestorableError, StepConflictError
+from eventlog.errors import LogError, NotRestorableError, StepConflictError, SteplogError
 from eventlog.event import (
     Annotated,
     Body,
@@ -125,7 +125,7 @@ class SessionRecorder:
 
         Raises `NotRestorableError` where a return did not say its state.
         """
-        if self._capture is None or self._capture.base is None:
+        if self._capture is None:
             return None
         if not self._capture.known:
             raise NotRestorableError(
@@ -389,7 +389,12 @@ class SessionRecorder:
         state_change: StateChange | StateUnknown | None = None,
     ) -> int:
         with self._writer.lock:
-            step = self._writer.submit(body, actor=actor, state_change=state_change)
+            try:
+                step = self._writer.submit(body, actor=actor, state_change=state_change)
+            except SteplogError:
+                if self._capture is not None and state_change is not None:
+                    self._capture.undo()
+                raise
             self.flush()
             return step
 

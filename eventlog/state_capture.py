@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from eventlog.canonical import decode, digest_of, encode, find_shared
 from eventlog.content import CANONICAL_VALUE, STATE_PATCH, Content
+from eventlog.encoded_state import EncodedState
 from eventlog.errors import ValueNotEncodableError
 from eventlog.event import LineHead, StateChange, StateUnknown
-from eventlog.state_patch import Operation, apply, diff_encoded
+from eventlog.state_patch import Operation, apply
 
 # Looking for objects reached twice walks the live value in Python; beyond this size the walk
 # would cost more than the capture itself, so it is made at the session's first state only.
@@ -33,14 +34,17 @@ StateObserver = Callable[[Recorded], None]
 
 
 class StateCapture:
-    """The last known state of one session, and whether it is still known.
+    """The last known state of one session, and whether it is still known."""
 
-    `base` is the canonical bytes of the last known state; None where the session has no state.
-    """
-
-    def __init__(self, base: bytes | None, *, known: bool = True) -> None:
-        self.base = base
+    def __init__(self, base: bytes, *, known: bool = True) -> None:
+        self._base = EncodedState(base)
         self.known = known
+        self._before = (self._base, known)
+
+    @property
+    def base(self) -> bytes:
+        """The canonical bytes of the last known state."""
+        return self._base.data
 
     @classmethod
     def of_first(cls, value: object) -> tuple["StateCapture", Content]:
@@ -59,34 +63,25 @@ class StateCapture:
     def change_by(self, patch: Sequence[Operation]) -> StateChange | None:
         """The change that `patch` makes to the last known state (environments that know it)."""
         own_patch = decode(encode(list(patch)), opaque=True)
-        state = decode(self._base_bytes(), opaque=True)
-        return self._adopt(encode(apply(own_patch, state)))
+        return self._adopt(encode(apply(own_patch, decode(self.base, opaque=True))))
 
     def forget(self, reason: str) -> StateUnknown:
         """From here on the state is not known, until it is captured again."""
+        self._before = (self._base, self.known)
         self.known = False
         return StateUnknown(reason)
 
-    def _adopt(self, after: bytes) -> StateChange | None:
-        base = self._base_bytes()
-        if after == base:
-            if self.known:
-                return None
-            operations: list[Operation] = []
-        else:
-            operations = diff_encoded(base, after)
-        self.base = after
-        self.known = True
-        return StateChange(Content(STATE_PATCH, encode(operations)), digest_of(after))
+    def undo(self) -> None:
+        """Take the last change back: its event was refused, so nothing may stand on it."""
+        self._base, self.known = self._before
 
-    def _base_bytes(self) -> bytes:
-        if self.base is None:
-            raise ValueNotEncodableError(
-                "this session was begun without a state",
-                hint="pass `state=` to `record` to record states",
-                path="$",
-            )
-        return self.base
+    def _adopt(self, after: bytes) -> StateChange | None:
+        if self.known and after == self.base:
+            return None
+        self._before = (self._base, self.known)
+        patch, self._base = self._base.patch_to(after)
+        self.known = True
+        return StateChange(Content(STATE_PATCH, patch), digest_of(after))
 
 
 def _refuse_shared(value: object) -> None:

@@ -4,15 +4,15 @@ Two sessions are aligned by the order in which their events were issued; times, 
 claims are left out, so that a rerun or a branch is equal to its model as long as it does the same.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from eventlog.canonical import decode, encode
 from eventlog.content import BlobRef, Content
 from eventlog.event import Event, SessionSeeded, StateChange, ToolReturned
-from eventlog.state_patch import Operation, apply, diff
+from eventlog.state_patch import apply, diff
 
 # What names or dates a particular run, and says nothing of what it did.
 _IGNORED_FIELDS: Final = frozenset(
@@ -73,7 +73,6 @@ def compare_states(before: bytes, after: bytes) -> tuple[Change, ...]:
     changes: list[Change] = []
     for operation in diff(decode(before, opaque=True), decode(after, opaque=True)):
         # Operations are applied in order, so each is read against the state at its turn.
-        operation = decode(encode(operation), opaque=True)  # type: ignore[assignment]
         changes.append(_read_operation(state, operation))
         state = apply([operation], state)
     return tuple(changes)
@@ -127,7 +126,7 @@ def _compared_value(name: str, value: object, ordinal_of_step: dict[int, int]) -
         return ordinal_of_step.get(value) if isinstance(value, int) else None
     if isinstance(value, tuple):
         return list(value)
-    return dict(value) if hasattr(value, "keys") else value
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _shown_bytes(data: bytes) -> object:
@@ -144,7 +143,7 @@ def _content_digest(content: Content | None) -> str:
     return (data.digest if isinstance(data, BlobRef) else sha256(data).digest()).hex()
 
 
-def _read_operation(state: object, operation: Operation) -> Change:
+def _read_operation(state: object, operation: Sequence[Any]) -> Change:
     op, path, *rest = operation
     place = tuple(path)
     if op == "del":
@@ -153,8 +152,8 @@ def _read_operation(state: object, operation: Operation) -> Change:
         return Change("order", place, None, list(rest[0]))
     if op == "cut":
         start, count, insert = rest
-        target = _value_at(state, place)
-        removed = target[start : start + count]  # type: ignore[index]
+        target: Any = _value_at(state, place)
+        removed = target[start : start + count]
         return Change("cut", (*place, start), removed, insert)
     found, before = _find(state, place)
     return Change("replace" if found else "add", place, before, rest[0])

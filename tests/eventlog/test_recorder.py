@@ -12,6 +12,7 @@ from eventlog.canonical import decode, digest
 from eventlog.codec import decode_event
 from eventlog.content import JsonText, read_content
 from eventlog.errors import (
+    EventTooLargeError,
     FencedError,
     NotRestorableError,
     SessionExistsError,
@@ -33,6 +34,7 @@ from eventlog.memory_log import MemoryLog
 from eventlog.merkle_root import MerkleRoot
 from eventlog.not_given import NOT_GIVEN
 from eventlog.recorder import SessionRecorder
+from eventlog.state_patch import apply
 
 Begin = Callable[..., SessionRecorder]
 
@@ -297,6 +299,19 @@ def test_a_large_result_goes_to_a_blob_and_comes_back(
         assert result is not None
         assert not isinstance(result.data, bytes)
         assert blobs.get_blob(result.data) == b"x" * size
+
+
+def test_a_refused_return_leaves_the_state_where_it_was(log: MemoryLog, begin: Begin) -> None:
+    session = begin(state={"n": 0})
+    call = session.record_tool_call("t", {})
+    with pytest.raises(EventTooLargeError):
+        session.record_tool_return(call, "x", state={"n": 1}, error_type="e" * 100_000)
+    assert session.state == {"n": 0}
+    session.record_tool_return(call, "x", state={"n": 2})
+    change = events_of(log)[-1].state_change
+    assert isinstance(change, StateChange)
+    assert isinstance(change.patch.data, bytes)
+    assert apply(decode(change.patch.data, opaque=True), {"n": 0}) == {"n": 2}
 
 
 def test_an_id_is_never_used_again(begin: Begin) -> None:
