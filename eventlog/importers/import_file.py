@@ -134,7 +134,7 @@ def find_format(file: BinaryIO, file_name: str) -> str | None:
         name = None if node is None else _format_of(node)
         if name is not None:
             return name
-    if nodes and not any(nodes):
+    if nodes and not any(node is not None and node.is_object for node in nodes):
         if file_name.endswith(_TRAJECTORY_ENDING):
             return swe_agent.FORMAT
         if file_name.endswith(_ROLLOUTS_ENDING):
@@ -167,8 +167,8 @@ class _FileImport:
         try:
             node = parse_json(record.data)
         except ImportFormatError as error:
-            # A last line that lacks its newline was cut in the writing, and so was what it says.
-            what = error.message if record.ended else f"the last line is cut: {error.message}"
+            # Nothing ends this line, so it was cut in the writing: a stump.
+            what = error.message if record.ended else f"cut off: {error.message}"
             return self._failure(record, len(record.data), what, stump=not record.ended)
         try:
             return self._append(record, self._draft_of(node))

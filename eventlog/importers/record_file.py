@@ -71,7 +71,7 @@ def read_records(
 def read_document(
     file: BinaryIO, *, record_bytes_max: int = RECORD_BYTES_MAX
 ) -> FileRecord | OversizeLine | None:
-    """The whole file as one record; None where it is blank."""
+    """The whole file as one record, never `ended`; None where it is blank."""
     try:
         data = file.read(record_bytes_max + 2)
         count = len(data)
@@ -83,7 +83,7 @@ def read_document(
     text = without_line_end(data[begin:])
     if count > len(data) or len(text) > record_bytes_max:
         return OversizeLine(1, begin, count - begin)
-    return FileRecord(1, begin, text, data.endswith(b"\n")) if text.strip() else None
+    return FileRecord(1, begin, text, False) if text.strip() else None
 
 
 def without_line_end(data: bytes) -> bytes:

@@ -98,7 +98,7 @@ class DraftBuilder:
             policy_last=policy,
             finish_reason=finish_reason,
         )
-        return self.add(body, "agent" if role in ("assistant", "reasoning") else f"system:{role}")
+        return self.add(body, "agent" if role in ("assistant", "reasoning") else "system")
 
     def add_call(
         self, tool: str, arguments: Content, *, call_id: str | None, policy: str | None = None

@@ -45,7 +45,7 @@ def test_a_byte_order_mark_at_the_head_is_no_part_of_the_record() -> None:
         FileRecord(1, 3, b"1", True),
         FileRecord(2, 5, b"\xef\xbb\xbf2", True),
     ]
-    assert read_document(io.BytesIO(b"\xef\xbb\xbf{}\n")) == FileRecord(1, 3, b"{}", True)
+    assert read_document(io.BytesIO(b"\xef\xbb\xbf{}\n")) == FileRecord(1, 3, b"{}", False)
 
 
 def test_only_lf_ends_a_line() -> None:
@@ -76,11 +76,11 @@ def test_the_limit_is_exact_whatever_ends_the_line(end: bytes, over: int) -> Non
         assert document == found
     else:
         assert found == FileRecord(1, 0, text, end != b"")
-        assert document == found
+        assert document == FileRecord(1, 0, text, False)
 
 
 def test_a_document_is_the_whole_file_without_its_last_line_end() -> None:
-    assert read_document(io.BytesIO(b"{\n}\n\n")) == FileRecord(1, 0, b"{\n}\n", True)
+    assert read_document(io.BytesIO(b"{\n}\n\n")) == FileRecord(1, 0, b"{\n}\n", False)
     assert read_document(io.BytesIO(b"{\n}")) == FileRecord(1, 0, b"{\n}", False)
     assert without_line_end(b"a\r\n\r\n") == b"a\r\n"
 
