@@ -76,9 +76,11 @@ def _stands(folder: Path, stamp: str) -> bool:
 
 def _make(folder: Path, extras: list[str], *, editable: bool, lock: int) -> None:
     if folder.exists() and any(folder.iterdir()):
-        if not (folder / "pyvenv.cfg").exists():
-            sys.exit(f"{folder} is not a virtual environment; it is left alone. Name another.")
+        if not (folder / STAMP).exists():
+            sys.exit(f"{folder} was not made here, and is left alone: name another (make VENV=...)")
         shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True)
+    (folder / STAMP).touch()  # Ours from the first moment, finished when the key is in it.
     print(f"making {folder} (Python {platform.python_version()})", file=sys.stderr, flush=True)
     install = ["-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--quiet"]
     install += ["--root-user-action=ignore"]

@@ -16,7 +16,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         assert extras == ["test"]
         folders.append(folder)
         (folder / "bin").mkdir(parents=True, exist_ok=True)
-        (folder / "pyvenv.cfg").touch()
+        (folder / environment.STAMP).touch()
         (folder / "bin/python").unlink(missing_ok=True)
         (folder / "bin/python").symlink_to("/bin/true")
         if editable:
@@ -56,11 +56,12 @@ def test_one_whose_python_is_gone_is_made_again(tmp_path: Path, made: list[Path]
     assert len(made) == 2
 
 
-def test_a_folder_that_is_no_environment_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").touch()
-    with pytest.raises(SystemExit, match="not a virtual environment"):
+@pytest.mark.parametrize("name", ["thesis.txt", "pyvenv.cfg"])
+def test_a_folder_that_was_made_by_others_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(SystemExit, match="was not made here"):
         environment.ensure(tmp_path, ["test"], editable=False)
-    assert (tmp_path / "thesis.txt").exists()
+    assert (tmp_path / name).exists()
 
 
 def test_the_key_holds_the_extras() -> None:
