@@ -5,6 +5,7 @@ is kept byte for byte; values of ours are canonical bytes. Pure: fetching a blob
 """
 
 import json
+import re
 from typing import Final, NamedTuple
 
 from eventlog.canonical import decode, encode
@@ -15,6 +16,13 @@ TEXT_PLAIN: Final = "text/plain"
 OCTET_STREAM: Final = "application/octet-stream"
 CANONICAL_VALUE: Final = "application/vnd.steplog.value"
 STATE_PATCH: Final = "application/vnd.steplog.patch"
+
+# What counts as JSON must not depend on the process: Python's own limits do (on the stack at hand,
+# the version, and a setting for long numbers), and with them an imported event's digest.
+JSON_DEPTH_MAX: Final = 200
+JSON_NUMBER_DIGITS_MAX: Final = 4300
+_DIGITS_ALWAYS_ALLOWED: Final = 640  # Python allows no lower setting
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 class JsonText(str):
@@ -53,10 +61,16 @@ class Content(NamedTuple):
 
 
 def is_json_text(text: str) -> bool:
-    """Whether `text` is JSON as RFC 8259 has it: NaN and Infinity are not JSON."""
+    """Whether `text` is JSON as RFC 8259 has it: NaN and Infinity are not JSON.
+
+    Nesting over 200 and whole numbers of over 4,300 digits are taken for text, in every process.
+    """
+    if _is_too_deep(text):
+        return False
+    parse_int = _check_int if len(text) > _DIGITS_ALWAYS_ALLOWED else None
     try:
-        json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
+        json.loads(text, parse_constant=_refuse_constant, parse_int=parse_int)
+    except ValueError:
         return False
     return True
 
@@ -117,5 +131,25 @@ def _text_content(text: str, media_type: str) -> Content:
         return Content(CANONICAL_VALUE, encode(text))
 
 
+def _is_too_deep(text: str) -> bool:
+    if text.count("[") + text.count("{") <= JSON_DEPTH_MAX:
+        return False
+    depth = 0
+    for match in _BRACKETS.finditer(text):
+        if match[0] in ("[", "{"):
+            depth += 1
+            if depth > JSON_DEPTH_MAX:
+                return True
+        elif match[0] in ("]", "}"):
+            depth -= 1
+    return False
+
+
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
+
+
+def _check_int(digits: str) -> object:
+    if len(digits) > JSON_NUMBER_DIGITS_MAX:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return None
