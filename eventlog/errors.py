@@ -303,8 +303,8 @@ class NotRestorableError(ReplayError):
         message: str,
         *,
         hint: str,
-        last_known: int | None,
-        next_known: int | None,
+        last_known: int | None = None,
+        next_known: int | None = None,
         session_id: str | None = None,
         step: int | None = None,
     ) -> None:

@@ -32,7 +32,7 @@ from eventlog.event import (
 from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.recorded_call import CallFields, Effects, RecordedCall, ReturnStatus
-from eventlog.session_writer import LinePosition, SessionWriter, wall_clock_us
+from eventlog.session_writer import LinePosition, SessionWriter
 from eventlog.state_capture import Recorded, StateCapture, StateObserver
 
 
@@ -70,7 +70,6 @@ class SessionRecorder:
         *,
         state: object = NOT_GIVEN,
         observe: StateObserver | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
     ) -> "SessionRecorder":
         """Seed a new session, durably, and record it. `state` is a value or a callable.
 
@@ -84,7 +83,7 @@ class SessionRecorder:
             capture, content = StateCapture.of_first(read_state() if read_state else state)
             seeded = seeded._replace(initial_state=content)
         start = LinePosition.before_seed(session_id)
-        writer = SessionWriter(log, blobs, start, clock_us=clock_us)
+        writer = SessionWriter(log, blobs, start)
         recorder = cls(writer, CallBook(), capture, read_state=read_state, observe=observe)
         recorder._append(seeded._replace(writer=log.writer_id), actor="system")
         return recorder
@@ -131,8 +130,6 @@ class SessionRecorder:
             raise NotRestorableError(
                 "the state is unknown: a result was recorded without it",
                 hint="pass state= to record_tool_return, or a callable to record",
-                last_known=None,
-                next_known=None,
                 session_id=self.session_id,
                 step=self.step,
             )
