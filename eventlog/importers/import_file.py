@@ -126,20 +126,20 @@ def find_format(file: BinaryIO, file_name: str) -> str | None:
 
     None for a file that holds records of no format, or nothing. Leaves `file` anywhere.
     """
-    nodes = [_parsed(record) for record in islice(read_records(file), DETECTED_RECORDS_MAX)]
-    if nodes and nodes[0] is None:
-        file.seek(0)
-        nodes.append(_parsed(read_document(file)))
-    for node in nodes:
-        name = None if node is None else _format_of(node)
+    readable = False
+    for record in islice(read_records(file), DETECTED_RECORDS_MAX):
+        name, is_object = _looked_at(record)
         if name is not None:
             return name
-    if nodes and not any(node is not None and node.is_object for node in nodes):
+        readable |= is_object
+    file.seek(0)
+    name, is_object = _looked_at(read_document(file))
+    if name is None and not readable and not is_object:
         if file_name.endswith(_TRAJECTORY_ENDING):
             return swe_agent.FORMAT
         if file_name.endswith(_ROLLOUTS_ENDING):
             return GYM_ROLLOUTS
-    return None
+    return name
 
 
 class _FileImport:
@@ -262,6 +262,14 @@ def _parsed(record: FileRecord | OversizeLine | None) -> JsonNode | None:
         return parse_json(record.data)
     except ImportFormatError:
         return None
+
+
+def _looked_at(record: FileRecord | OversizeLine | None) -> tuple[str | None, bool]:
+    """The record's format, None for none; and whether it is an object that can be read at all."""
+    node = _parsed(record)
+    if node is None:
+        return None, False
+    return _format_of(node), node.is_object
 
 
 def _format_of(record: JsonNode) -> str | None:

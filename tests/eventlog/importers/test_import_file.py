@@ -9,6 +9,7 @@ import pytest
 from eventlog.errors import ConfigError, ImportFormatError
 from eventlog.event import SessionClosed
 from eventlog.importers import import_file as module
+from eventlog.importers.record_file import read_records
 from eventlog.merkle_root import MerkleRoot
 from tests.support.imported import (
     Imported,
@@ -156,7 +157,6 @@ def test_d1_a_file_that_is_only_a_stump(here: Imported, tmp_path: Path) -> None:
 def test_a_line_over_the_limit_costs_only_itself(
     here: Imported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_records = module.read_records
     monkeypatch.setattr(
         module, "read_records", lambda file: read_records(file, record_bytes_max=200)
     )

@@ -198,8 +198,8 @@ def test_d11_airline_calls_and_results_are_all_kept_and_paired_by_order(name: st
         ]
         for answer, result in zip(given, results, strict=True):
             call = events[answer.called_step].body
-            assert call.call_id == result["tool_call_id"]  # type: ignore[union-attr]
-            assert call.tool == result["name"]  # type: ignore[union-attr]
+            assert call.call_id == result["tool_call_id"]
+            assert call.tool == result["name"]
         assert len({each.called_step for each in given}) == len(given)
         repeats += len(made) - len({each.call_id for each in made})
         (verified,) = bodies(events, "verified")
@@ -287,8 +287,8 @@ def test_bfcl_states_are_the_recorded_ones_at_every_step() -> None:
                 patch = event.state_change.patch
                 assert patch.media_type == STATE_PATCH
                 operations = decode(here.data(patch))
-                kinds["whole" if operations[0][:2] == ["set", []] else "patch"] += 1  # type: ignore[index]
-                state = apply(operations, state)  # type: ignore[arg-type]
+                kinds["whole" if operations[0][:2] == ["set", []] else "patch"] += 1
+                state = apply(operations, state)
                 assert digest(state) == event.state_change.digest
             if event.kind == "tool_returned":
                 recorded = next(given).get("state", recorded)
