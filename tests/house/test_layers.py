@@ -22,6 +22,7 @@ THIRD_PARTY = {
     "typer": ["replay/cli/*.py"],
     "rich": ["replay/cli/*.py"],
     "numpy": ["eventlog/canonical*.py", "eventlog/registered_*.py", "eventlog/array*.py"],
+    "torch": ["eventlog/array*.py"],
 }
 """Where each third-party package may enter (`*` also crosses folders)."""
 
@@ -36,6 +37,7 @@ PURE = [
     "eventlog/cut.py",
     "eventlog/event.py",
     "eventlog/line_state.py",
+    "eventlog/merkle_root.py",
     "eventlog/session_line.py",
     "eventlog/session_summary.py",
     "eventlog/standing_line.py",

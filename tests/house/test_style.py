@@ -43,6 +43,9 @@ MAY_IMPORT_BY_NAME = {
     "steplog/__init__.py": "the lazy face: from its own fixed table",
     "replay/cli/main.py": "the verbs: from its own fixed table",
 }
+MAY_CATCH_ALL = {
+    "eventlog/sqlite_committer.py": "the one writer: each waiter is answered, whatever happened",
+}
 VAGUE_MODULES = {"utils", "util", "common", "core", "services", "helpers", "misc", "base"}
 
 
@@ -158,7 +161,7 @@ def _classes() -> dict[str, list[ast.ClassDef]]:
 @pytest.mark.parametrize(
     ("is_fault", "excused", "fix"),
     [
-        (swallows, (), "catch what can happen here, by name"),
+        (swallows, tuple(MAY_CATCH_ALL), "catch what can happen here, by name"),
         (runs_stored_code, (), "nothing read from storage may run code"),
         (imports_by_name, tuple(MAY_IMPORT_BY_NAME), "stored data never names an import"),
         (is_a_stub, (), "nothing half-built behind a public name"),
