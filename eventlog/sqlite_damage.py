@@ -1,0 +1,107 @@
+"""Finding damage in `log.db`: the file as SQLite sees it, the log as a whole, then each session."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from eventlog.errors import SteplogError
+from eventlog.line_checking import check_session, finding_of
+from eventlog.log import Finding
+from eventlog.sqlite_reader import LIST_PAGE, SqliteReader
+from eventlog.sqlite_rows import SqliteRows, checked_head, kept_of
+
+_FINDINGS_MAX: Final = 100
+"""Problems of one kind that are listed one by one."""
+
+
+def find_log_damage(
+    reader: SqliteReader, path: Path, session_ids: Sequence[str] | None
+) -> Iterator[Finding]:
+    """Everything wrong in these sessions, or in the whole log. Damage is never raised."""
+    if session_ids is not None:
+        for session_id in session_ids:
+            yield from _session_findings(reader, session_id)
+        return
+    yield from _file_findings(reader, path)
+    yield from _whole_findings(reader)
+    after = 0
+    while True:
+        try:
+            with reader.connection() as db:
+                page = SqliteRows(db).head_rows(after, "", (), LIST_PAGE)
+        except SteplogError as error:
+            yield finding_of(error)
+            return
+        for row in page:
+            try:
+                yield from check_session(reader, kept_of(checked_head(row)))
+            except SteplogError as error:
+                yield finding_of(error)
+        if not page:
+            return
+        after = page[-1][0]
+
+
+def _session_findings(reader: SqliteReader, session_id: str) -> Iterator[Finding]:
+    try:
+        yield from check_session(reader, reader.require_session(session_id))
+    except SteplogError as error:
+        if error.exit_code == 5:
+            raise
+        yield finding_of(error)._replace(session_id=session_id)
+
+
+def _file_findings(reader: SqliteReader, path: Path) -> Iterator[Finding]:
+    """What SQLite's own check finds: pages, indexes, orders."""
+    try:
+        with reader.connection() as db:
+            rows = db.execute(f"PRAGMA integrity_check({_FINDINGS_MAX})").fetchall()
+    except SteplogError as error:
+        yield finding_of(error)
+        return
+    for (problem,) in rows:
+        if problem != "ok":
+            yield Finding(None, None, None, "EventCorruptError", f"{path}: {problem}")
+
+
+_WHOLE: Final = (
+    (
+        "SELECT count(*) - max(offset) - 1 FROM events HAVING count(*) > 0",
+        "offsets are missing among the events",
+    ),
+    ("SELECT min(offset) FROM events", "the first event is not at offset 0"),
+    (
+        "SELECT count(*) FROM (SELECT DISTINCT session FROM events) "
+        "WHERE session NOT IN (SELECT number FROM head)",
+        "sessions have events but no head row",
+    ),
+    (
+        "SELECT count(*) FROM claims WHERE session NOT IN (SELECT session FROM head)",
+        "claims belong to no session that has a head row",
+    ),
+    (
+        "SELECT max(number) - count(*) FROM head HAVING count(*) > 0",
+        "head rows are missing among the sessions",
+    ),
+    (
+        "SELECT coalesce(max(number), 0) - (SELECT sessions FROM log_end) FROM head",
+        "the number of sessions is not what the log's end says",
+    ),
+)
+
+
+def _whole_findings(reader: SqliteReader) -> Iterator[Finding]:
+    """What can be seen only over all rows: holes, and rows that belong to nothing."""
+    try:
+        reader.log_end()
+        with reader.connection() as db:
+            counts = [(db.execute(query).fetchone(), what) for query, what in _WHOLE]
+            cursors = [row[0] for row in db.execute("SELECT DISTINCT consumer FROM cursors")]
+        for consumer in cursors:
+            reader.cut_of(consumer)
+    except SteplogError as error:
+        yield finding_of(error)
+        return
+    for row, what in counts:
+        if row is not None and row[0]:
+            yield Finding(None, None, None, "StepGapError", f"{what} ({abs(row[0])})")

@@ -1,0 +1,220 @@
+"""`SqliteLog`: the event log in one SQLite file, for one machine and any number of processes.
+
+Appends go to the process's one writer thread (`sqlite_writer`), reads through connections of their
+own (`sqlite_reader`). What is durable survives the process and the operating system. Handles are
+cheap; after a fork the child's first use gives it a writer id and connections of its own, and
+pickling carries only the path.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+from weakref import WeakSet
+
+from eventlog.append_rule import Append, require_whole_batch
+from eventlog.codec import EncodedEvent
+from eventlog.cut import Cut
+from eventlog.errors import LogError
+from eventlog.ids import mint_event_id, mint_writer_id
+from eventlog.kept_rows import PARTITION
+from eventlog.line_reading import checked_record, plan_line, read_plan
+from eventlog.line_writing import Claimant, Takeover, append_events, release, take_over
+from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
+from eventlog.network_mount import refuse_network_mount
+from eventlog.sqlite_committer import Request
+from eventlog.sqlite_connection import create_log
+from eventlog.sqlite_damage import find_log_damage
+from eventlog.sqlite_errors import errors_of
+from eventlog.sqlite_process import give_back_writer, never_finalise, share_writer
+from eventlog.sqlite_reader import SqliteReader
+from eventlog.sqlite_store import SqliteStore
+
+T = TypeVar("T")
+
+
+def wall_clock_us() -> int:
+    """Microseconds since 1970 UTC."""
+    return time.time_ns() // 1_000
+
+
+class _Own:
+    """What a handle has in one process: never used in another."""
+
+    def __init__(self, path: Path) -> None:
+        self.pid = os.getpid()
+        self.writer_id = mint_writer_id()
+        self.reader = SqliteReader(path)
+        self.writer = share_writer(path)
+        self.closed = False
+
+
+class SqliteLog(EventLog):
+    """A handle on the log at `path`; the file is made where missing, its folder is not.
+
+    Raises `ConfigError` (network file system, another program's database),
+    `IncompatibleSchemaError` (a newer format), `EventCorruptError` (damaged) and
+    `LogUnavailableError` (cannot be read or made), each naming the path.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, clock: Callable[[], int] = wall_clock_us
+    ) -> None:
+        """`clock` gives microseconds since 1970 UTC, for the events the log makes itself."""
+        self._path = Path(os.path.realpath(path))
+        self._clock = clock
+        self._lock = threading.Lock()
+        with errors_of(self._path):
+            refuse_network_mount(self._path.parent)
+            if not self._path.exists() or self._path.stat().st_size == 0:
+                create_log(self._path)
+        self._own = _Own(self._path)
+        _handles.add(self)
+
+    @property
+    def path(self) -> Path:
+        """Where the log lies, links resolved."""
+        return self._path
+
+    @property
+    def writer_id(self) -> str:
+        """The id under which this handle claims sessions."""
+        return self._here().writer_id
+
+    def submit_events(
+        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+    ) -> Future[Receipt]:
+        """Queue an atomic append; the future ends when it is durable, or refused."""
+        own = self._here()
+        append = Append(session_id, tuple(events), expected_step, own.writer_id)
+        require_whole_batch(append)
+        return self._submit(
+            lambda store: append_events(store, append), (session_id,), append.size_bytes
+        )
+
+    def take_over(
+        self, session_ids: Sequence[str], *, stands_on: Mapping[str, bytes], reason: str
+    ) -> dict[str, int]:
+        """Claim sessions for this handle, all in one commit."""
+        wanted = tuple(session_ids)
+        wish = Takeover(wanted, dict(stands_on), reason)
+        claimant = self._claimant()
+        return self._submit(lambda store: take_over(store, wish, claimant), wanted).result()
+
+    def release(self, session_id: str, to_writer: str | None = None) -> Receipt:
+        """Give this handle's claim up."""
+        claimant = self._claimant()
+        return self._submit(
+            lambda store: release(store, session_id, to_writer, claimant), (session_id,)
+        ).result()
+
+    def reconcile(self, session_id: str) -> Receipt | None:
+        """Resolve an uncertain append; the session takes appends again afterwards."""
+        committer = self._here().writer.committer
+        return self._submit(
+            lambda store: committer.reconcile(store, session_id), (session_id,), reconciles=True
+        ).result()
+
+    def read_session(
+        self,
+        session_id: str,
+        start_step: int = 0,
+        end_step: int | None = None,
+        *,
+        through: bytes | None = None,
+    ) -> Iterator[LogRecord]:
+        """The standing line's records, or those of the chain that ends in `through`."""
+        reader = self._here().reader
+        return read_plan(reader, plan_line(reader, session_id, through), start_step, end_step)
+
+    def read_records(self, session_id: str) -> Iterator[LogRecord]:
+        """Every record kept for the session's own line, in log order."""
+        reader = self._here().reader
+        kept = reader.require_session(session_id)
+        return (checked_record(stored, session_id) for stored in reader.all_events(kept.number))
+
+    def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
+        """Every record from `cut` to the present end."""
+        return self._here().reader.tail(cut.end(PARTITION))
+
+    def end_cut(self) -> Cut:
+        """The cut that covers every event acknowledged so far."""
+        return Cut({PARTITION: self._here().reader.log_end().events})
+
+    def commit_cut(self, group: str, cut: Cut) -> None:
+        """Remember how far `group` has come."""
+        self._submit(lambda store: store.put_cut(group, cut)).result()
+
+    def committed_cut(self, group: str) -> Cut:
+        """The last cut committed by `group`."""
+        return self._here().reader.cut_of(group)
+
+    def list_sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
+        """Sessions that pass the filter, in the order they began."""
+        return self._here().reader.list_sessions(where)
+
+    def session_info(self, session_id: str) -> SessionInfo:
+        """One session, its head held against the event it names."""
+        return self._here().reader.session_info(session_id)
+
+    def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
+        """Re-hash and cross-check what is stored."""
+        return find_log_damage(self._here().reader, self._path, session_ids)
+
+    def close(self) -> None:
+        """Wait for what was submitted, then let go. Idempotent; other handles stay open."""
+        with self._lock:
+            own = self._own
+            if own.closed or own.pid != os.getpid():
+                return
+            own.closed = True
+        own.reader.close()
+        give_back_writer(self._path)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (SqliteLog, (str(self._path),))
+
+    def _claimant(self) -> Claimant:
+        return Claimant(self._here().writer_id, self._clock, mint_event_id)
+
+    def _submit(
+        self,
+        run: Callable[[SqliteStore], T],
+        session_ids: tuple[str, ...] = (),
+        size_bytes: int = 0,
+        *,
+        reconciles: bool = False,
+    ) -> "Future[T]":
+        answer: Future[T] = Future()
+        self._here().writer.submit(Request(run, answer, session_ids, size_bytes, reconciles))
+        return answer
+
+    def _here(self) -> _Own:
+        """What this process has of the handle; made anew in a child of the process that had it."""
+        own = self._own
+        if own.pid != os.getpid():
+            with self._lock:
+                own = self._own
+                if own.pid != os.getpid():
+                    own = self._own = _Own(self._path)
+        if own.closed:
+            raise LogError(f"this handle on {self._path} is closed", hint="open the log again")
+        return own
+
+    def _forget_parent(self) -> None:
+        never_finalise((self._own, *self._own.reader.held()))
+        self._lock = threading.Lock()
+
+
+_handles: "WeakSet[SqliteLog]" = WeakSet()
+
+
+def _forget_parents() -> None:
+    for handle in _handles:
+        handle._forget_parent()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
