@@ -132,7 +132,23 @@ _new: Final[Callable[[type[Any], tuple[Any, ...]], Any]] = tuple.__new__
 
 _FIELD_TYPES: Final = {each["name"]: each["type"] for each in EVENT_SCHEMA.canonical["fields"]}
 _PREFIX_LENGTH: Final = list(_FIELD_TYPES).index("state_change") + 1
-_writers: Final = RecordWriters(EVENT_SCHEMA.types, RECORD_CLASSES)
+_write_any_content: Final = RecordWriters(EVENT_SCHEMA.types, RECORD_CLASSES, {}).writer(
+    "steplog.Content"
+)
+
+
+def _content_bytes(content: object) -> bytes:
+    """As compiled; the usual one, with bytes, is written out by hand at half the cost."""
+    if type(content) is Content:
+        media_type, data = content
+        if type(data) is bytes and type(media_type) is str and media_type.isascii():
+            return b"".join((text_bytes(media_type), b"\x00", long_bytes(len(data)), data))
+    return _write_any_content(content)
+
+
+_writers: Final = RecordWriters(
+    EVENT_SCHEMA.types, RECORD_CLASSES, {"steplog.Content": _content_bytes}
+)
 _readers: Final = RecordReaders(
     EVENT_SCHEMA.types, RECORD_CLASSES, {"steplog.Content": _read_content}
 )

@@ -48,15 +48,18 @@ class RecordWriters:
     """Compiles writers for the types of one schema, each named type once.
 
     `named` gives the definitions by full name, as the canonical form writes them; `classes` the
-    NamedTuple of each record.
+    NamedTuple of each record; `by_hand` the writers of types that are not to be compiled.
     """
 
     def __init__(
-        self, named: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Any]]
+        self,
+        named: Mapping[str, Mapping[str, Any]],
+        classes: Mapping[str, type[Any]],
+        by_hand: Mapping[str, Write],
     ) -> None:
         self._named = named
         self._classes = classes
-        self._made: dict[str, Write] = {}
+        self._made: dict[str, Write] = dict(by_hand)
 
     def writer(self, definition: Any) -> Write:
         """A function that checks a value of this type and gives its Avro bytes; raises `Misfit`."""
@@ -136,7 +139,7 @@ def text_bytes(value: object) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    out = bytearray()
+    out = []
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7

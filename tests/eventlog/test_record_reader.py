@@ -47,7 +47,7 @@ SCHEMA = AvroSchema(
     }
 )
 READ = RecordReaders(SCHEMA.types, {"t.Flat": Flat}, {}).reader(SCHEMA.canonical)
-WRITE = RecordWriters(SCHEMA.types, {"t.Flat": Flat}).writer(SCHEMA.canonical)
+WRITE = RecordWriters(SCHEMA.types, {"t.Flat": Flat}, {}).writer(SCHEMA.canonical)
 
 flats = st.builds(
     Flat,

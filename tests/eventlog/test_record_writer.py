@@ -79,7 +79,7 @@ SCHEMA = AvroSchema(
     }
 )
 CLASSES = {"t.Outer": Outer, "t.Inner": Inner, "t.Other": Other}
-WRITE = RecordWriters(SCHEMA.types, CLASSES).writer(SCHEMA.canonical)
+WRITE = RecordWriters(SCHEMA.types, CLASSES, {}).writer(SCHEMA.canonical)
 
 
 def datum(value: Outer) -> dict[str, Any]:
