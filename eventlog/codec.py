@@ -54,8 +54,10 @@ EVENT_BYTES_MAX: Final = 256 * 1024
 TEXT_BYTES_MAX: Final = 64 * 1024
 """What may stand in an event beside its contents: strings, maps, ids."""
 
+_SHOWN_CHARS_MAX: Final = 64
 _LOG: Final = logging.getLogger(__name__)
 _DAMAGED_HINT: Final = "the stored bytes are damaged; run `steplog check`"
+_FOLLOWING_HINT: Final = "make events with `Event.following`"
 _NEWER_HINT: Final = "a newer steplog wrote it; read it with that version"
 _LONE_HINT: Final = "text that UTF-8 cannot encode can only stand in a content"
 
@@ -91,7 +93,7 @@ def encode_event(event: Event) -> EncodedEvent:
     """
     body = event.body
     if KIND_OF_BODY.get(type(body)) != event.kind:
-        raise _kind_error(event, body, "make events with `Event.following`")
+        raise _kind_error(event, body, _FOLLOWING_HINT)
     if type(body) in _BODIES_WITH_COLLECTIONS:
         event = event._replace(body=_owned(body))
     try:
@@ -180,8 +182,8 @@ def _encode_escaped(event: Event, misfit: Misfit) -> EncodedEvent:
         f"{path} {misfit.reason}",
         hint=_LONE_HINT if misfit.lone else "see `eventlog.event` for the type of each field",
         path=path,
-        session_id=event.session_id,
-        step=event.step,
+        session_id=event.session_id if type(event.session_id) is str else None,
+        step=event.step if not path.startswith("$.step") else None,
     ) from misfit
 
 
@@ -208,6 +210,8 @@ def _inline_size(content: object) -> int:
 
 
 def _encode_with_blobs(event: Event, put_blob: Callable[[bytes], BlobRef]) -> EncodedEvent:
+    if KIND_OF_BODY.get(type(event.body)) != event.kind:
+        raise _kind_error(event, event.body, _FOLLOWING_HINT)
     inline = [
         (name, content, content.data)
         for name, content in event.contents()
@@ -260,7 +264,7 @@ def _header_error(data: bytes) -> SteplogError:
         return EventCorruptError(str(error), hint=_DAMAGED_HINT)
     except UnknownSchemaError as error:
         place = _place_of(data)
-        kind = f"a {place.kind!r} event: " if place.kind is not None else ""
+        kind = f"a {place.kind[:_SHOWN_CHARS_MAX]!r} event: " if place.kind is not None else ""
         return UnknownSchemaError(
             kind + error.message, hint=error.hint, session_id=place.session_id, step=place.step
         )
@@ -296,14 +300,15 @@ def _place_of(data: bytes) -> _Place:
         except READ_ERRORS:
             break
         known.append(value)
-    return _Place(*known)
+    place = _Place(*known)
+    return place if place.step is None or place.step >= 0 else _Place(place.session_id)
 
 
 def _kind_error(place: Event | EventPrefix, body: Body | None, hint: str) -> UnknownKindError:
-    if body is not None and place.kind in _KINDS:
+    if body is not None and str(place.kind) in _KINDS:
         problem = f"kind {place.kind!r} does not fit its body, a {type(body).__name__}"
     else:
-        problem = f"kind {place.kind!r} is not known to this build"
+        problem = f"kind {str(place.kind)[:_SHOWN_CHARS_MAX]!r} is not known to this build"
     return UnknownKindError(
         f"{problem} (schema {describe_fingerprint(EVENT_SCHEMA.fingerprint)})",
         hint=hint,

@@ -56,13 +56,13 @@ def _checked_session_id(session_id: str) -> bytes:
 
 def _step_bytes(value: object) -> bytes:
     if type(value) is not int or not 0 <= value <= LONG_MAX:
-        raise Misfit(f"must be an int of 0 to 2^63-1, is {value!r}")
+        raise Misfit("must be an int of 0 to 2^63-1")
     return long_bytes(value)
 
 
 def _attempt_bytes(value: object) -> bytes:
     if type(value) is not int or not FIRST_ATTEMPT <= value <= INT_MAX:
-        raise Misfit(f"must be an int of 1 to 2^31-1, is {value!r}")
+        raise Misfit("must be an int of 1 to 2^31-1")
     return long_bytes(value)
 
 

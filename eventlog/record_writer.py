@@ -23,6 +23,8 @@ _TABLE_HALF: Final = 8192
 _CACHED_TEXT_CHARS_MAX: Final = 64
 _CACHED_TEXTS_MAX: Final = 4096
 
+_SHOWN_CHARS_MAX: Final = 64
+
 _pack_double: Final = struct.Struct("<d").pack
 
 
@@ -187,7 +189,7 @@ def _int(value: object) -> bytes:
     if type(value) is not int:
         raise _wrong_type("an int", value)
     if not -INT_MAX - 1 <= value <= INT_MAX:
-        raise Misfit(f"{value} is outside of 32 bits")
+        raise Misfit("does not fit into 32 bits")
     return long_bytes(value)
 
 
@@ -195,7 +197,7 @@ def _long(value: object) -> bytes:
     if type(value) is not int:
         raise _wrong_type("an int", value)
     if not -LONG_MAX - 1 <= value <= LONG_MAX:
-        raise Misfit(f"{value} is outside of 64 bits")
+        raise Misfit("does not fit into 64 bits")
     return long_bytes(value)
 
 
@@ -249,7 +251,7 @@ def _enum_writer(symbols: list[str]) -> Write:
         if type(value) is not str:
             raise _wrong_type("a str", value)
         if value not in codes:
-            raise Misfit(f"{value!r} is none of {', '.join(symbols)}")
+            raise Misfit(f"{value[:_SHOWN_CHARS_MAX]!r} is none of {', '.join(symbols)}")
         return codes[value]
 
     return write
