@@ -17,8 +17,8 @@ Write: TypeAlias = Callable[[Any], bytes]
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-# One byte writes -64..63 and two -8192..8191: most lengths, steps and counts. A table of both.
-_TABLE_HALF: Final = 8192
+# Two bytes write up to 8191: most lengths, steps and counts. Their bytes stand in a table.
+_TABLE_END: Final = 8192
 # Texts up to this size repeat (kinds, media types, tool names), so that their bytes are kept.
 _CACHED_TEXT_CHARS_MAX: Final = 64
 _CACHED_TEXTS_MAX: Final = 4096
@@ -126,7 +126,7 @@ def record_writer(cls: type[Any], names: list[str], writers: list[Write]) -> Wri
 
 def long_bytes(value: int) -> bytes:
     """The Avro form of an int or long: zigzag, then 7 bits a byte, lowest first. No range check."""
-    if -_TABLE_HALF <= value < _TABLE_HALF:
+    if 0 <= value < _TABLE_END:
         return _TABLE[value]
     return _varint((value << 1) ^ (value >> 63))
 
@@ -149,10 +149,9 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-# Indexed by the value itself: a negative one counts from the end, where its bytes stand.
 _TABLE: Final = [
-    *(_varint(value << 1) for value in range(_TABLE_HALF)),
-    *(_varint(~value << 1 | 1) for value in range(-_TABLE_HALF, 0)),
+    *(bytes((number,)) for number in range(0, 0x80, 2)),
+    *(bytes((number & 0x7F | 0x80, number >> 7)) for number in range(0x80, 2 * _TABLE_END, 2)),
 ]
 
 
