@@ -286,7 +286,7 @@ def test_bfcl_states_are_the_recorded_ones_at_every_step() -> None:
             if isinstance(event.state_change, StateChange):
                 patch = event.state_change.patch
                 assert patch.media_type == STATE_PATCH
-                operations = decode(here.data(patch))
+                operations: Any = decode(here.data(patch))
                 kinds["whole" if operations[0][:2] == ["set", []] else "patch"] += 1
                 state = apply(operations, state)
                 assert digest(state) == event.state_change.digest
