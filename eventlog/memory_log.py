@@ -37,10 +37,25 @@ class MemoryLog(EventLog):
 
     def __init__(self, *, clock: Callable[[], int] = wall_clock_us) -> None:
         """`clock` gives microseconds since 1970 UTC, for the events the log makes itself."""
+        self._begin(_MemoryRows(), {}, threading.RLock(), clock)
+
+    def open_again(self) -> "MemoryLog":
+        """Another handle on the same events, with a writer id of its own."""
+        handle = MemoryLog.__new__(MemoryLog)
+        handle._begin(self._rows, self._cuts, self._lock, self._clock)
+        return handle
+
+    def _begin(
+        self,
+        rows: "_MemoryRows",
+        cuts: dict[str, Cut],
+        lock: threading.RLock,
+        clock: Callable[[], int],
+    ) -> None:
         self._clock = clock
-        self._rows = _MemoryRows()
-        self._cuts: dict[str, Cut] = {}
-        self._lock = threading.RLock()
+        self._rows = rows
+        self._cuts = cuts
+        self._lock = lock
         self._pid = os.getpid()
         self._writer_id = mint_writer_id()
         self._closed = False
