@@ -212,7 +212,7 @@ def test_an_event_at_the_limit_is_kept(log: EventLog) -> None:
     largest = chain.call(arguments=content)
     assert EVENT_BYTES_MAX - 4 <= len(largest.data) <= EVENT_BYTES_MAX
     append_all(log, [largest])
-    assert list(log.read_session("s", 5))[0].data == largest.data
+    assert next(iter(log.read_session("s", 5))).data == largest.data
 
 
 def test_a_batch_that_is_no_chain_is_refused(log: EventLog) -> None:

@@ -23,7 +23,7 @@ def claimed(log: EventLog, chain: EventChain, step: int | None = None) -> EventC
     attempt = log.take_over([chain.session_id], stands_on={chain.session_id: digest}, reason="test")
     head = log.session_info(chain.session_id).head
     assert head.attempt == attempt[chain.session_id]
-    claim = list(log.read_session(chain.session_id, head.step))[0]
+    claim = next(iter(log.read_session(chain.session_id, head.step)))
     chain.events = [*events, EncodedEvent(decode_event(claim.data), claim.data, claim.digest)]
     chain.head = head
     return chain
@@ -112,7 +112,7 @@ def test_several_sessions_are_claimed_together(keeper: Keeper) -> None:
         "b": 2,
         "c": 2,
     }
-    offsets = [list(new.read_session(name, 5))[0].offset for name in ("c", "a", "b")]
+    offsets = [next(iter(new.read_session(name, 5))).offset for name in ("c", "a", "b")]
     assert offsets == sorted(offsets)
 
 
