@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from eventlog.durable_file import hint_of, sync_folder, write_whole
 from eventlog.errors import SteplogError
+from eventlog.network_mount import refuse_network_mount
 from eventlog.version import VERSION
 
 PYTHON_VERSIONS: Final = ((3, 11), (3, 14))
@@ -166,7 +167,16 @@ def _folder(folder: Path) -> Iterator[Diagnosis]:
         yield Diagnosis("space", "ok", found)
     else:
         yield Diagnosis("space", "warning", found, "free some space, or choose another folder")
+    yield _file_system(folder)
     yield _write_test(standing)
+
+
+def _file_system(folder: Path) -> Diagnosis:
+    try:
+        refuse_network_mount(folder)
+    except SteplogError as error:
+        return Diagnosis("file system", "failed", error.message, error.hint)
+    return Diagnosis("file system", "ok", "local, as far as this machine says")
 
 
 def _write_test(folder: Path) -> Diagnosis:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from eventlog import network_mount
 from replay import diagnosis
 from replay.diagnosis import Diagnosis, diagnose
 
@@ -66,6 +67,16 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_full_disk_is_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis, "FREE_BYTES_MIN", 1 << 62)
     assert verdicts(list(diagnose(str(tmp_path / "new"), [])))["space"] == "warning"
+
+
+def test_a_network_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"server:/share {tmp_path}/share nfs4 rw 0 0\n", encoding="utf-8")
+    monkeypatch.setattr(network_mount, "_MOUNTS", mounts)
+    for place, verdict in [("share/runs", "failed"), ("runs", "ok")]:
+        found = list(diagnose(str(tmp_path / place), []))
+        (one,) = [one for one in found if one.check == "file system"]
+        assert one.verdict == verdict
 
 
 @pytest.mark.parametrize("place", ["ftp://host/folder", "kafka://broker/topic"])
