@@ -2,28 +2,77 @@
 
 `encode` and `decode` are inverse; `digest` is the SHA-256 of the encoding, which is what a state
 digest is. Values of registered types that this process cannot build stay closed as `Registered`
-or `ArrayValue` and re-encode to the same bytes. Nothing read here can run code.
+or `ArrayValue`, and re-encode to the same bytes. Nothing read here can run code: a stored name only
+finds what this process registered. ormsgpack makes it fast where it is installed; the bytes are
+the same without it.
 """
 
+from collections.abc import Callable
 from hashlib import sha256
 
-from eventlog import canonical_reference
+from eventlog import canonical_reference, canonical_reference_decoder
+from eventlog.errors import CodecMissingError, ValueNotEncodableError
+from eventlog.extension_values import ZoneMissing
 from eventlog.opaque_values import ArrayValue, Registered
+from eventlog.registered_types import register_type
+from eventlog.restoring import may_hold_closed, open_known, restore
+from eventlog.shared_objects import find_shared, may_share_rngs
 
-__all__ = ["ArrayValue", "Registered", "decode", "digest", "digest_of", "encode", "sorted_digest"]
+__all__ = [
+    "ArrayValue",
+    "Registered",
+    "decode",
+    "digest",
+    "digest_of",
+    "encode",
+    "find_shared",
+    "may_share_rngs",
+    "register_type",
+    "restore",
+    "sorted_digest",
+]
 
-
-def encode(value: object) -> bytes:
-    """The canonical bytes of `value`. Raises `ValueNotEncodableError` naming the path."""
-    return canonical_reference.encode(value)
+encode: Callable[[object], bytes]
+_decode_opaque: Callable[[bytes], object]
+try:
+    from eventlog import canonical_accelerated
+except ImportError:  # ormsgpack has no build for this platform: slower, the same bytes
+    encode = canonical_reference.encode
+    _decode_opaque = canonical_reference_decoder.decode
+else:
+    encode = canonical_accelerated.encode
+    _decode_opaque = canonical_accelerated.decode
 
 
 def decode(data: bytes, *, opaque: bool = False) -> object:
-    """The value of canonical bytes; `opaque` keeps ext 9 and ext 10 closed.
+    """The value of canonical bytes.
 
-    Raises `EventCorruptError` for anything but the one encoding of one value.
+    Values of registered types are made live where this process can, and stay `Registered` or
+    `ArrayValue` where not (all of them, where the live value would not encode to these bytes
+    again); with `opaque` all stay so, whatever is registered or installed.
+
+    Raises `EventCorruptError` for anything but the one encoding of one value: bytes after it, a key
+    twice, a length or int that is not in its shortest form, an unknown ext, elements out of order;
+    `CodecMissingError` for a time in a zone that this machine does not have.
     """
-    return canonical_reference.decode(data)
+    try:
+        value = _decode_opaque(data)
+    except ZoneMissing as error:
+        raise CodecMissingError(
+            f"the time zone {error.key!r} of a stored time is unknown to this machine",
+            hint="install the tz database: `pip install tzdata`",
+            name=error.key,
+            path="$",
+        ) from error
+    if opaque or not may_hold_closed(data):
+        return value
+    live = open_known(value)
+    try:
+        faithful = encode(live) == data
+    except ValueNotEncodableError:
+        faithful = False
+    # A codec that does not give back what was stored would make another state of it.
+    return live if faithful else value
 
 
 def digest(value: object) -> bytes:
@@ -37,13 +86,18 @@ def digest_of(data: bytes) -> bytes:
 
 
 def sorted_digest(value: object) -> bytes:
-    """A digest that ignores the order of dict keys; only to compare, never stored."""
-    return sha256(encode(_sorted(value))).digest()
+    """A digest that ignores the order of dict keys, at any depth; only to compare, never stored."""
+    return sha256(encode(_in_key_order(decode(encode(value), opaque=True)))).digest()
 
 
-def _sorted(value: object) -> object:
-    if type(value) is dict:
-        return {key: _sorted(item) for key, item in sorted(value.items(), key=lambda pair: encode(pair[0]))}
-    if type(value) is list or type(value) is tuple:
-        return type(value)(map(_sorted, value))
+def _in_key_order(value: object) -> object:
+    if isinstance(value, dict):
+        keyed = sorted((encode(_in_key_order(key)), key) for key in value)
+        return {key: _in_key_order(value[key]) for _, key in keyed}
+    if isinstance(value, list):
+        return list(map(_in_key_order, value))
+    if isinstance(value, tuple):
+        return tuple(map(_in_key_order, value))
+    if isinstance(value, Registered):
+        return Registered(value.name, value.version, _in_key_order(value.value))
     return value

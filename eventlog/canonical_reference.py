@@ -1,290 +1,344 @@
-"""First cut of the reference encoder and decoder (see FORMATS section 1)."""
+"""The reference encoder of canonical values: pure Python, the judge of what the bytes are.
+
+The accelerated encoder falls back on this one for every value it is not sure of, and for the error
+that names the path of a value without a canonical form.
+"""
 
 import struct
-import uuid
-from collections.abc import Callable
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
-from decimal import Context, Decimal
-from typing import Final
-from zoneinfo import ZoneInfo
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
 
-from eventlog.errors import EventCorruptError, ValueNotEncodableError
+from eventlog.errors import ValueNotEncodableError
+from eventlog.extension_values import (
+    DEPTH_MAX,
+    EXT_ARRAY,
+    EXT_DICT,
+    EXT_FROZENSET,
+    EXT_INT,
+    EXT_NUMBER,
+    EXT_REGISTERED,
+    EXT_SET,
+    EXT_STR,
+    EXT_TIME,
+    EXT_TUPLE,
+    SIZE_BYTES_MAX,
+    Refusal,
+    array_parts,
+    int_payload,
+    number_parts,
+    registered_parts,
+    time_parts,
+)
 from eventlog.opaque_values import ArrayValue, Registered
+from eventlog.refusal_path import refusal_error
+from eventlog.registered_types import close_value, holds_nan
 
-DEPTH_MAX: Final = 200
-CANONICAL_NAN: Final = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
-_DECIMAL = Context(capitals=1)
+NIL: Final = b"\xc0"
+FALSE: Final = b"\xc2"
+TRUE: Final = b"\xc3"
+NAN_BYTES: Final = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
+_TEXT_REMEMBERED_MAX: Final = 32  # code points; longer texts seldom come twice
+
+_U8 = struct.Struct(">BB").pack
+_U16 = struct.Struct(">BH").pack
+_U32 = struct.Struct(">BI").pack
+_U64 = struct.Struct(">BQ").pack
+_S8 = struct.Struct(">Bb").pack
+_S16 = struct.Struct(">Bh").pack
+_S32 = struct.Struct(">Bi").pack
+_S64 = struct.Struct(">Bq").pack
+_FLOAT = struct.Struct(">Bd").pack
+_SMALL_INTS: Final = [bytes((value & 0xFF,)) for value in range(-32, 128)]
+
+# The encodings of short texts seen in this call: keys come again and again.
+_Texts = dict[str, bytes]
 
 
-def _head(length: int, fix: int, fix_max: int, small: int | None, mid: int, big: int) -> bytes:
-    if length <= fix_max:
-        return bytes((fix | length,))
-    if small is not None and length < 256:
-        return bytes((small, length))
-    if length < 65536:
-        return bytes((mid,)) + length.to_bytes(2, "big")
-    return bytes((big,)) + length.to_bytes(4, "big")
+def encode(value: object) -> bytes:
+    """The canonical bytes of `value`. Raises `ValueNotEncodableError` naming the path."""
+    try:
+        data = _one(value, 0, {})
+    except Refusal as refusal:
+        raise refusal_error(value, refusal, encode_part) from refusal
+    except RecursionError as error:
+        raise ValueNotEncodableError(
+            "the value is nested deeper than this process's recursion limit leaves room for",
+            hint="flatten it, or encode it from a shallower call",
+            path="$",
+        ) from error
+    except RuntimeError as error:
+        raise ValueNotEncodableError(
+            f"the value changed while it was encoded: {error}",
+            hint="capture it in the thread that changes it, or copy it first",
+            path="$",
+        ) from error
+    check_size(len(data))
+    return data
 
 
-def _ext(code: int, data: bytes) -> bytes:
-    fixed = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}.get(len(data))
-    if fixed is not None:
-        return bytes((fixed, code)) + data
+def check_size(size: int) -> None:
+    """Raises `ValueNotEncodableError` where `size` bytes are over the limit of one value."""
+    if size > SIZE_BYTES_MAX:
+        raise ValueNotEncodableError(
+            f"the value takes {size} bytes, over the limit of {SIZE_BYTES_MAX}",
+            hint="keep large blobs outside the state and store their digest",
+            path="$",
+        )
+
+
+def _write(values: Iterable[object], out: list[bytes], depth: int, texts: _Texts) -> None:
+    """Append the encodings of `values`, which stand inside `depth` containers, to `out`."""
+    append, known = out.append, texts.get
+    value: Any
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            append(known(value) or _text(value, texts))
+        elif kind is int:
+            append(_SMALL_INTS[value + 32] if -32 <= value <= 127 else _int(value))
+        elif kind is dict:
+            _write_dict(value, out, depth, texts)
+        elif kind is list:
+            _write_list(value, out, depth, texts)
+        else:
+            append(_scalar(value, depth, texts))
+
+
+def _write_list(value: list[Any], out: list[bytes], depth: int, texts: _Texts) -> None:
+    count = len(value)
+    out.append(_ARRAY_HEADS[count] if count < 16 else array_head(count))
+    inside = _inside(depth)
+    if count:
+        _write(value, out, inside, texts)
+
+
+def _write_dict(value: dict[Any, Any], out: list[bytes], depth: int, texts: _Texts) -> None:
+    # The same dispatch as in `_write`, once more for speed: most of a state is dicts.
+    append, known = out.append, texts.get
+    inside = _inside(depth)
+    begin = len(out)
+    append(map_head(len(value)))
+    for key, item in value.items():
+        if type(key) is not str:
+            break
+        head = known(key)
+        if head is None:
+            head = _text(key, texts)
+            if 0xC0 <= head[0] < 0xD9:
+                break  # an ext: UTF-8 cannot encode this key
+        append(head)
+        kind = type(item)
+        if kind is str:
+            append(known(item) or _text(item, texts))
+        elif kind is int:
+            append(_SMALL_INTS[item + 32] if -32 <= item <= 127 else _int(item))
+        elif kind is dict:
+            _write_dict(item, out, inside, texts)
+        elif kind is list:
+            _write_list(item, out, inside, texts)
+        else:
+            append(_scalar(item, inside, texts))
+    else:
+        return
+    del out[begin:]
+    append(_mixed_dict(value, inside, texts))
+
+
+def _scalar(value: Any, depth: int, texts: _Texts) -> bytes:
+    if value is None:
+        return NIL
+    kind = type(value)
+    if kind is float:
+        return _FLOAT(0xCB, value) if value == value else NAN_BYTES
+    if kind is bool:
+        return TRUE if value else FALSE
+    return _other(value, depth, texts)
+
+
+def encode_part(value: object, depth: int) -> bytes:
+    """The encoding of a value that stands inside `depth` containers. Raises `Refusal`."""
+    return _one(value, depth, {})
+
+
+def _one(value: object, depth: int, texts: _Texts) -> bytes:
+    out: list[bytes] = []
+    _write((value,), out, depth, texts)
+    return b"".join(out)
+
+
+def _text(value: str, texts: _Texts) -> bytes:
+    try:
+        data = value.encode()
+    except UnicodeEncodeError:
+        return ext(EXT_STR, value.encode("utf-8", "surrogatepass"))
     size = len(data)
-    if size < 256:
-        return bytes((0xC7, size, code)) + data
-    if size < 65536:
-        return b"\xc8" + size.to_bytes(2, "big") + bytes((code,)) + data
-    return b"\xc9" + size.to_bytes(4, "big") + bytes((code,)) + data
+    if size < 32:
+        data = _STR_HEADS[size] + data
+    elif size < 256:
+        data = _U8(0xD9, size) + data
+    elif size < 65536:
+        data = _U16(0xDA, size) + data
+    else:
+        data = _U32(0xDB, size) + data
+    if len(value) <= _TEXT_REMEMBERED_MAX:
+        texts[value] = data
+    return data
+
+
+_STR_HEADS: Final = [bytes((0xA0 | size,)) for size in range(32)]
+_ARRAY_HEADS: Final = [bytes((0x90 | count,)) for count in range(16)]
+_MAP_HEADS: Final = [bytes((0x80 | count,)) for count in range(16)]
 
 
 def _int(value: int) -> bytes:
+    """An int outside -32 .. 127, in the shortest form."""
     if value >= 0:
-        for limit, prefix, width in (
-            (128, b"", 1), (256, b"\xcc", 1), (1 << 16, b"\xcd", 2), (1 << 32, b"\xce", 4), (1 << 64, b"\xcf", 8)
-        ):
-            if value < limit:
-                return prefix + value.to_bytes(width, "big")
-    else:
-        if value >= -32:
-            return bytes((256 + value,))
-        for bits, prefix, width in ((7, b"\xd0", 1), (15, b"\xd1", 2), (31, b"\xd2", 4), (63, b"\xd3", 8)):
-            if value >= -(1 << bits):
-                return prefix + value.to_bytes(width, "big", signed=True)
-    return _ext(1, value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True))
+        if value < 1 << 8:
+            return _U8(0xCC, value)
+        if value < 1 << 16:
+            return _U16(0xCD, value)
+        if value < 1 << 32:
+            return _U32(0xCE, value)
+        if value < 1 << 64:
+            return _U64(0xCF, value)
+    elif value >= -(1 << 7):
+        return _S8(0xD0, value)
+    elif value >= -(1 << 15):
+        return _S16(0xD1, value)
+    elif value >= -(1 << 31):
+        return _S32(0xD2, value)
+    elif value >= -(1 << 63):
+        return _S64(0xD3, value)
+    return ext(EXT_INT, int_payload(value))
 
 
-def _refuse(value: object, path: str, why: str = "has no canonical form") -> ValueNotEncodableError:
-    return ValueNotEncodableError(
-        f"{type(value).__name__} at {path} {why}",
-        hint="store plain values, or register the type with steplog.register_type",
-        path=path,
-    )
+def _bytes(value: bytes) -> bytes:
+    size = len(value)
+    if size < 256:
+        return _U8(0xC4, size) + value
+    if size < 65536:
+        return _U16(0xC5, size) + value
+    return _U32(0xC6, size) + value
 
 
-def _array(items: "list[bytes]") -> bytes:
-    return _head(len(items), 0x90, 15, None, 0xDC, 0xDD) + b"".join(items)
+def ext(code: int, payload: bytes) -> bytes:
+    """`payload` as ext `code`, with the shortest head."""
+    size = len(payload)
+    if size in _FIXED_EXT:
+        return _U8(_FIXED_EXT[size], code) + payload
+    if size < 256:
+        return bytes((0xC7, size, code)) + payload
+    if size < 65536:
+        return _U16(0xC8, size) + bytes((code,)) + payload
+    return _U32(0xC9, size) + bytes((code,)) + payload
 
 
-def _str(value: str) -> bytes:
-    try:
-        data = value.encode("utf-8")
-    except UnicodeEncodeError:
-        return _ext(2, value.encode("utf-8", "surrogatepass"))
-    return _head(len(data), 0xA0, 31, 0xD9, 0xDA, 0xDB) + data
+_FIXED_EXT: Final = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
 
 
-def _zone(zone: tzinfo | None, value: object, path: str) -> object:
-    if zone is None:
-        return None
-    if type(zone) is timezone:
-        return zone.utcoffset(None) // timedelta(microseconds=1)
-    if type(zone) is ZoneInfo and zone.key:
-        return zone.key
-    raise _refuse(value, path, f"has the tzinfo {zone!r}")
+def array_head(count: int) -> bytes:
+    """The head of an array of `count` items."""
+    if count < 16:
+        return _ARRAY_HEADS[count]
+    return _U16(0xDC, count) if count < 65536 else _U32(0xDD, count)
 
 
-def encode(value: object, path: str = "$", depth: int = 0) -> bytes:
-    """Canonical bytes of `value`."""
-    kind = type(value)
-    if value is None:
-        return b"\xc0"
-    if value is True:
-        return b"\xc3"
-    if value is False:
-        return b"\xc2"
-    if kind is int:
-        return _int(value)
-    if kind is float:
-        return CANONICAL_NAN if value != value else b"\xcb" + struct.pack(">d", value)
-    if kind is str:
-        return _str(value)
-    if kind is bytes:
-        return _head(len(value), 0, -1, 0xC4, 0xC5, 0xC6) + value
-    if kind is Decimal:
-        return _ext(8, encode(["decimal", _DECIMAL.to_sci_string(value)]))
-    if kind is uuid.UUID:
-        return _ext(8, encode(["uuid", value.bytes]))
-    if kind is complex:
-        return _ext(8, encode(["complex", value.real, value.imag]))
-    if kind is datetime:
-        plain = value.replace(tzinfo=None, fold=0)
-        return _ext(7, encode(["datetime", plain.isoformat(), value.fold, _zone(value.tzinfo, value, path)]))
-    if kind is date:
-        return _ext(7, encode(["date", value.isoformat()]))
-    if kind is time:
-        plain = value.replace(tzinfo=None, fold=0)
-        return _ext(7, encode(["time", plain.isoformat(), value.fold, _zone(value.tzinfo, value, path)]))
-    if kind is timedelta:
-        return _ext(7, encode(["timedelta", value.days, value.seconds, value.microseconds]))
+def map_head(count: int) -> bytes:
+    """The head of a map of `count` entries."""
+    if count < 16:
+        return _MAP_HEADS[count]
+    return _U16(0xDE, count) if count < 65536 else _U32(0xDF, count)
+
+
+def _inside(depth: int) -> int:
+    """The depth inside one more container."""
     if depth >= DEPTH_MAX:
-        raise _refuse(value, path, f"is nested deeper than {DEPTH_MAX}")
-    deeper = depth + 1
-    if kind is list:
-        return _array([encode(item, f"{path}[{at}]", deeper) for at, item in enumerate(value)])
-    if kind is tuple:
-        return _ext(3, _array([encode(item, f"{path}[{at}]", deeper) for at, item in enumerate(value)]))
-    if kind is set or kind is frozenset:
-        items = sorted(encode(item, f"{path}{{{item!r}}}", deeper) for item in value)
-        return _ext(4 if kind is set else 5, _array(items))
-    if kind is dict:
-        pairs = [
-            (encode(key, f"{path} key {key!r}", deeper), encode(item, f"{path}[{key!r}]" if type(key) is not str else f"{path}.{key}", deeper))
-            for key, item in value.items()
-        ]
-        if all(type(key) is str and not head[0].startswith((b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8", b"\xc7", b"\xc8", b"\xc9")) for key, head in zip(value, pairs, strict=True)):
-            return _head(len(pairs), 0x80, 15, None, 0xDE, 0xDF) + b"".join(key + item for key, item in pairs)
-        return _ext(6, _array([b"\x92" + key + item for key, item in pairs]))
-    if kind is Registered:
-        return _ext(10, _array([encode(value.name), encode(value.version), encode(value.value, path, deeper)]))
-    if kind is ArrayValue:
-        return _ext(9, encode([value.family, value.dtype, list(value.shape), value.data]))
-    raise _refuse(value, path)
+        raise Refusal(f"is nested in {DEPTH_MAX} containers, the limit", "flatten the value")
+    return depth + 1
 
 
-def _corrupt(why: str) -> EventCorruptError:
-    return EventCorruptError(f"not canonical bytes: {why}", hint="the stored bytes are damaged; run `steplog check`")
+def _array(values: Sequence[object], depth: int, texts: _Texts) -> bytes:
+    out = [array_head(len(values))]
+    _write(values, out, _inside(depth), texts)
+    return b"".join(out)
 
 
-def decode(data: bytes) -> object:
-    """The opaque value of canonical bytes; strict by encoding again."""
-    try:
-        value, end = _read(data, 0, 0)
-    except (IndexError, struct.error, ValueError, TypeError, ArithmeticError, LookupError) as error:
-        raise _corrupt(str(error)) from error
-    if end != len(data):
-        raise _corrupt("bytes after the value")
-    if encode(value) != data:
-        raise _corrupt("not the shortest or not the ordered form")
-    return value
+def _mixed_dict(value: dict[object, object], inside: int, texts: _Texts) -> bytes:
+    keys = [_one(key, inside, texts) for key in value]
+    check_keys(value, keys)
+    out = [array_head(len(keys))]
+    for key, item in zip(keys, value.values(), strict=True):
+        out += (b"\x92", key)
+        _write((item,), out, inside, texts)
+    return ext(EXT_DICT, b"".join(out))
 
 
-_SIZES: dict[int, int] = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+def check_keys(keys: Iterable[object], encoded: list[bytes]) -> None:
+    """Refuse keys or elements that could not be told apart, or found again, once restored."""
+    if any(map(holds_nan, keys)):
+        raise Refusal("has NaN in a key or set element", "NaN equals nothing: use another key")
+    if len(set(encoded)) != len(encoded):
+        raise Refusal(
+            "has two keys or set elements of the same canonical form",
+            "make them differ in what is stored",
+        )
 
 
-def _read(data: bytes, at: int, depth: int) -> tuple[object, int]:
-    if depth > DEPTH_MAX + 50:
-        raise _corrupt("nested too deep")
-    head = data[at]
-    at += 1
-    if head < 0x80:
-        return head, at
-    if head >= 0xE0:
-        return head - 256, at
-    if head in _SIZES:
-        return int.from_bytes(_take(data, at, _SIZES[head]), "big", signed=head >= 0xD0), at + _SIZES[head]
-    if head == 0xC0:
-        return None, at
-    if head in (0xC2, 0xC3):
-        return head == 0xC3, at
-    if head == 0xCB:
-        return struct.unpack(">d", _take(data, at, 8))[0], at + 8
-    if head >> 4 == 0x8 or head in (0xDE, 0xDF):
-        count, at = (head & 15, at) if head < 0x90 else _length(data, at, 2 if head == 0xDE else 4)
-        table: dict[object, object] = {}
-        for _ in range(count):
-            key, at = _read(data, at, depth + 1)
-            table[key], at = _read(data, at, depth + 1)
-        if len(table) != count:
-            raise _corrupt("a key twice")
-        return table, at
-    if head >> 4 == 0x9 or head in (0xDC, 0xDD):
-        count, at = (head & 15, at) if head < 0xA0 else _length(data, at, 2 if head == 0xDC else 4)
-        items: list[object] = []
-        for _ in range(count):
-            item, at = _read(data, at, depth + 1)
-            items.append(item)
-        return items, at
-    if head >> 5 == 0x5 or head in (0xD9, 0xDA, 0xDB):
-        size, at = (head & 31, at) if head < 0xC0 else _length(data, at, 1 << (head - 0xD9))
-        return _take(data, at, size).decode("utf-8"), at + size
-    if head in (0xC4, 0xC5, 0xC6):
-        size, at = _length(data, at, 1 << (head - 0xC4))
-        return _take(data, at, size), at + size
-    if 0xD4 <= head <= 0xD8:
-        size = 1 << (head - 0xD4)
-    elif head in (0xC7, 0xC8, 0xC9):
-        size, at = _length(data, at, 1 << (head - 0xC7))
-    else:
-        raise _corrupt(f"the byte {head:#x}")
-    code = data[at]
-    return _open_ext(code, _take(data, at + 1, size), depth + 1), at + 1 + size
+def _set(value: set[object] | frozenset[object], depth: int, texts: _Texts) -> bytes:
+    inside = _inside(depth)
+    elements = [_one(element, inside, texts) for element in value]
+    check_keys(value, elements)
+    elements.sort()
+    return b"".join((array_head(len(elements)), *elements))
 
 
-def _take(data: bytes, at: int, size: int) -> bytes:
-    piece = data[at : at + size]
-    if len(piece) != size:
-        raise _corrupt("truncated")
-    return piece
+def _other(value: object, depth: int, texts: _Texts) -> bytes:
+    """The rarer kinds: those of an ext code, and bytes."""
+    kind = type(value)
+    writer = _WRITERS.get(kind)
+    if writer is not None:
+        return writer(value, depth, texts)
+    closed = close_value(value)
+    return _WRITERS[type(closed)](closed, depth, texts)
 
 
-def _length(data: bytes, at: int, width: int) -> tuple[int, int]:
-    return int.from_bytes(_take(data, at, width), "big"), at + width
+def _registered(value: Registered, depth: int, texts: _Texts) -> bytes:
+    name, version, inner = registered_parts(value)
+    inside = _inside(depth)
+    out = [array_head(3)]
+    _write((name, version), out, 0, texts)
+    _write((inner,), out, inside, texts)
+    return ext(EXT_REGISTERED, b"".join(out))
 
 
-def _open_ext(code: int, data: bytes, depth: int) -> object:
-    if code == 1:
-        return int.from_bytes(data, "big", signed=True)
-    if code == 2:
-        return data.decode("utf-8", "surrogatepass")
-    inner, end = _read(data, 0, depth)
-    if end != len(data) or type(inner) is not list:
-        raise _corrupt(f"ext {code} does not hold one array")
-    opener: Callable[[list[object]], object] | None = _OPENERS.get(code)
-    if opener is None:
-        raise _corrupt(f"unknown ext {code}")
-    return opener(inner)
+def _parts(parts: list[object], texts: _Texts) -> bytes:
+    return _array(parts, 0, texts)
 
 
-def _pairs(items: list[object]) -> object:
-    table = dict(items)  # type: ignore[call-overload]
-    if len(table) != len(items):
-        raise _corrupt("a key twice")
-    return table
+def _time(value: Any, _depth: int, texts: _Texts) -> bytes:
+    return ext(EXT_TIME, _parts(time_parts(value), texts))
 
 
-def _tz(stored: object) -> tzinfo | None:
-    if stored is None:
-        return None
-    if type(stored) is int:
-        return timezone(timedelta(microseconds=stored))
-    return ZoneInfo(stored)  # type: ignore[arg-type]
+def _number(value: Any, _depth: int, texts: _Texts) -> bytes:
+    return ext(EXT_NUMBER, _parts(number_parts(value), texts))
 
 
-def _time(items: list[object]) -> object:
-    match items:
-        case ["datetime", str(iso), int(fold), zone]:
-            return datetime.fromisoformat(iso).replace(fold=fold, tzinfo=_tz(zone))
-        case ["date", str(iso)]:
-            return date.fromisoformat(iso)
-        case ["time", str(iso), int(fold), zone]:
-            return time.fromisoformat(iso).replace(fold=fold, tzinfo=_tz(zone))
-        case ["timedelta", int(days), int(seconds), int(micros)]:
-            return timedelta(days, seconds, micros)
-    raise _corrupt("ext 7")
-
-
-def _number(items: list[object]) -> object:
-    match items:
-        case ["decimal", str(text)]:
-            return Decimal(text)
-        case ["uuid", bytes(raw)]:
-            return uuid.UUID(bytes=raw)
-        case ["complex", float(re), float(im)]:
-            return complex(re, im)
-    raise _corrupt("ext 8")
-
-
-def _array_value(items: list[object]) -> object:
-    family, dtype, shape, data = items
-    return ArrayValue(family, dtype, tuple(shape), data)  # type: ignore[arg-type]
-
-
-def _registered(items: list[object]) -> object:
-    name, version, value = items
-    return Registered(name, version, value)  # type: ignore[arg-type]
-
-
-_OPENERS: dict[int, Callable[[list[object]], object]] = {
-    3: tuple, 4: set, 5: frozenset, 6: _pairs, 7: _time, 8: _number, 9: _array_value, 10: _registered
+# Parameters are the value, the number of containers around it, and the texts seen.
+_WRITERS: Final[dict[type, Callable[[Any, int, _Texts], bytes]]] = {
+    bytes: lambda value, _depth, _texts: _bytes(value),
+    tuple: lambda value, depth, texts: ext(EXT_TUPLE, _array(value, depth, texts)),
+    set: lambda value, depth, texts: ext(EXT_SET, _set(value, depth, texts)),
+    frozenset: lambda value, depth, texts: ext(EXT_FROZENSET, _set(value, depth, texts)),
+    datetime: _time,
+    date: _time,
+    time: _time,
+    timedelta: _time,
+    Decimal: _number,
+    UUID: _number,
+    complex: _number,
+    ArrayValue: lambda value, _depth, texts: ext(EXT_ARRAY, _parts(array_parts(value), texts)),
+    Registered: _registered,
 }

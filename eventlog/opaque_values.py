@@ -1,7 +1,7 @@
 """Values that stay closed: what a reader without a registration, or without numpy, holds.
 
-`Registered` is canonical ext 10, `ArrayValue` ext 9. Both re-encode to the bytes they came from, and
-two are equal exactly when their canonical bytes are: a fold over them needs none of the
+`Registered` is canonical ext 10, `ArrayValue` ext 9. Both re-encode to the bytes they came from,
+and two are equal exactly when their canonical bytes are: a fold over them needs none of the
 environment's code and never mixes 1, True and 1.0. Used by the decoders, the patch and the fold.
 """
 
@@ -88,7 +88,9 @@ class ArrayValue(_Frozen):
         return hash((ArrayValue, self._fields()))
 
     def __repr__(self) -> str:
-        return f"ArrayValue({self.family!r}, {self.dtype!r}, {self.shape!r}, {len(self.data)} bytes)"
+        return (
+            f"ArrayValue({self.family!r}, {self.dtype!r}, {self.shape!r}, {len(self.data)} bytes)"
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ArrayValue, self._fields())
