@@ -193,9 +193,13 @@ class SqliteRows:
         if row is not None:
             return checked_head(row)
         lost = self._db.execute("SELECT 1 FROM claims WHERE session=?", (session_id,)).fetchone()
-        if lost is not None:
+        if lost is None:
+            return None
+        # Outside a transaction another process may seed the session between the two looks.
+        row = self._db.execute(f"{_HEAD} WHERE session=?", (session_id,)).fetchone()
+        if row is None:
             raise damaged("the session's head row is missing", session_id=session_id)
-        return None
+        return checked_head(row)
 
     def find_session(self, session_id: str) -> KeptSession | None:
         """The session's row; None where the log holds nothing of the session."""
