@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -46,6 +47,7 @@ swe_agent/4_marshmallow-code__marshmallow-1867.traj        swe-agent      1   52
 tau_bench_airline/gpt-4o-airline.trial0.jsonl              chat          50 1606 282 282 842 50 0
 tau_bench_airline/gpt-4o-airline.trial1.jsonl              chat          50 1494 290 290 714 50 0
 """
+GOLDEN = ROOT / "tests" / "golden" / "imported_digests.txt"
 ROWS = [line.split() for line in TABLE.strip().splitlines()]
 FILES = [row[0] for row in ROWS]
 
@@ -327,3 +329,18 @@ def test_trajectories_keep_every_action_observation_and_submission(name: str) ->
         assert results == [
             message["content"] for message in record["history"] if message["role"] == "tool"
         ]
+
+
+def test_the_digests_are_those_of_every_release() -> None:
+    """A change here makes another session of the same file: after 0.1.0 that is a broken format.
+
+    To write the file anew before then: STEPLOG_REWRITE_GOLDEN=1.
+    """
+    found = {}
+    for name in FILES:
+        digests = json.dumps(imported(name)[0].digests(), sort_keys=True)
+        found[name] = hashlib.sha256(digests.encode()).hexdigest()
+    text = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+    if os.environ.get("STEPLOG_REWRITE_GOLDEN") == "1":
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
