@@ -27,6 +27,10 @@ class OpenCall(NamedTuple):
     idempotency_key: str | None
     started_ns: int | None
 
+    def elapsed_us(self, now_ns: int) -> int:
+        """Microseconds since the call was recorded, by the monotonic clock; 0 after a resume."""
+        return 0 if self.started_ns is None else (now_ns - self.started_ns) // 1000
+
 
 class CallBook:
     """Open calls by step, and the last answered ones by step and by idempotency key."""

@@ -197,14 +197,14 @@ class SessionRecorder:
                 return earlier
             call = self._calls.open_call(called_step)
             if duration_us is None:
-                duration_us = _elapsed_us(call.started_ns)
+                duration_us = call.elapsed_us(time.monotonic_ns())
             body = ToolReturned(
                 called_step=called_step,
                 status=status,
                 result=None if result is None else result_content(result),
                 error_type=error_type,
                 duration_us=duration_us,
-                reward=reward,
+                reward=_float(reward),
                 terminated=terminated,
                 truncated=truncated,
             )
@@ -233,8 +233,8 @@ class SessionRecorder:
         body = Verified(
             verifier=verifier,
             verifier_version=verifier_version,
-            reward=reward,
-            components=dict(components or {}),
+            reward=_float(reward),
+            components={name: float(part) for name, part in (components or {}).items()},
             input=None if isinstance(input, NotGiven) else result_content(input),
             output=None if isinstance(output, NotGiven) else result_content(output),
             mask_sample=mask_sample,
@@ -396,5 +396,6 @@ class SessionRecorder:
             return step
 
 
-def _elapsed_us(started_ns: int | None) -> int:
-    return 0 if started_ns is None else (time.monotonic_ns() - started_ns) // 1000
+def _float(reward: float | None) -> float | None:
+    """A reward as the schema has it: callers also have ints, bools and numpy's numbers."""
+    return None if reward is None else float(reward)
