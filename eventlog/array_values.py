@@ -6,7 +6,6 @@ bits of NaN are.
 """
 
 import ctypes
-import importlib
 import math
 import sys
 from typing import Any
@@ -107,7 +106,8 @@ def open_array_value(value: ArrayValue) -> object:
 
 
 def _open_tensor(value: ArrayValue) -> object:
-    torch: Any = importlib.import_module("torch")  # untyped, and installed only by its users
+    import torch
+
     dtype = getattr(torch, value.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"this torch has no dtype {value.dtype}")

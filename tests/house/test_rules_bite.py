@@ -21,7 +21,9 @@ from tests.support.code_faults import (
     [
         (swallows, "try: f()\nexcept: pass", True),
         (swallows, "try: f()\nexcept Exception: g()", True),
-        (swallows, "try: f()\nexcept (ValueError, Exception) as e: raise", True),
+        (swallows, "try: f()\nexcept (ValueError, Exception) as e: return None", True),
+        (swallows, "try: f()\nexcept Exception: raise", False),
+        (swallows, "try: f()\nexcept Exception:\n    if g(): raise\n    h()", True),
         (swallows, "try: f()\nexcept BaseException as e: keep(e)", True),
         (swallows, "try: f()\nexcept BaseException:\n    g()\n    raise", False),
         (swallows, "try: f()\nexcept (OSError, ValueError): pass", False),

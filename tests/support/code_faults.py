@@ -21,12 +21,12 @@ def swallows(node: ast.AST) -> bool:
         return False
     kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
     names = {getattr(kind, "id", None) for kind in kinds}
-    if node.type is None or "Exception" in names:
+    if node.type is None:
         return True
-    # Everything may be caught to clean up, if it is raised again.
-    return "BaseException" in names and not any(
-        isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node)
-    )
+    # Everything may be caught to clean up, if it is raised again in the end.
+    last = node.body[-1]
+    raises_again = isinstance(last, ast.Raise) and last.exc is None
+    return bool(names & {"Exception", "BaseException"}) and not raises_again
 
 
 def runs_stored_code(node: ast.AST) -> bool:
