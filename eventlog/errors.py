@@ -106,7 +106,7 @@ class LogUnavailableError(LogError):
 
 
 class StepConflictError(LogError):
-    """The session's line is not where the caller thought. `expected` and `actual` are last steps."""
+    """The line is not where the caller thought. `expected` and `actual` are last steps."""
 
     exit_code = 8
 
