@@ -2,12 +2,12 @@
 # and git. Each makes its own environment in `.venv` if there is none, and keeps it as long as
 # constraints.txt and pyproject.toml do not change it.
 #
-#   PYTHON=/path/to/python3.12   another interpreter than the first that tools/find_python.sh finds
+#   PYTHON=/path/to/python3.12   another interpreter than the first that .ci/find_python.sh finds
 #   VENV=/elsewhere              another place for the environment
 #   WORKERS=4                    how many tests run at once
 #   ARGS="-k diff"               more arguments for pytest, or for `steplog demo`
 
-PYTHON ?= $(shell tools/find_python.sh)
+PYTHON ?= $(shell .ci/find_python.sh)
 VENV ?= .venv
 WORKERS ?= 2
 ARGS ?=
@@ -48,17 +48,17 @@ format: environment
 	$(RUN) -m ruff format .
 
 bench: interpreter
-	@"$(PYTHON)" tools/environment.py $(BENCH) --extras numpy,bench
+	@"$(PYTHON)" .ci/environment.py $(BENCH) --extras numpy,bench
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)
 
 environment: interpreter
-	@"$(PYTHON)" tools/environment.py $(VENV) --extras test $(EDITABLE)
+	@"$(PYTHON)" .ci/environment.py $(VENV) --extras test $(EDITABLE)
 
 # Some tests compare what two Python versions make of the same values. Where there is no second
 # one, or its packages cannot be had, they are skipped, and the end of the run says so.
 second-environment: environment
-	@if second=$$(tools/find_python.sh --other-than "$$($(RUN) -c 'import platform; print(".".join(platform.python_version_tuple()[:2]))')"); \
-	then "$$second" tools/environment.py $(SECOND) --extras numpy || echo "no second environment: see above"; \
+	@if second=$$(.ci/find_python.sh --other-than "$$($(RUN) -c 'import platform; print(".".join(platform.python_version_tuple()[:2]))')"); \
+	then "$$second" .ci/environment.py $(SECOND) --extras numpy || echo "no second environment: see above"; \
 	else echo "no second Python version here: the tests that compare two are skipped"; fi
 
 interpreter:

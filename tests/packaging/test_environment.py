@@ -1,10 +1,18 @@
 """The maker of environments: what was half made is never used, what is not ours never removed."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
-from tools import environment
+from tests.support.data import ROOT
+
+# `.ci` is no package name, so its script is loaded from its file.
+_spec = importlib.util.spec_from_file_location("environment", ROOT / ".ci/environment.py")
+assert _spec is not None
+assert _spec.loader is not None
+environment = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(environment)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Print the path of a Python that can run steplog: 3.11, 3.12 or 3.13, with venv and sqlite3.
 #
-#   tools/find_python.sh                     the first of python3.11, 3.12, 3.13, python3
-#   tools/find_python.sh --other-than 3.11   another minor version than that, the newest first
+#   .ci/find_python.sh                     the first of python3.11, 3.12, 3.13, python3
+#   .ci/find_python.sh --other-than 3.11   another minor version than that, the newest first
 #
 # Commands on the PATH come first, then what pyenv keeps. A candidate counts only if it runs (a
 # pyenv shim may exist and fail). Exit 1, with the reason on standard error, where there is none.

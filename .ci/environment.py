@@ -1,7 +1,7 @@
 """Make one of the project's virtual environments, or keep the one that is there.
 
-    python tools/environment.py FOLDER --extras test [--editable]
-    python tools/environment.py --key --extras test
+    python .ci/environment.py FOLDER --extras test [--editable]
+    python .ci/environment.py --key --extras test
 
 The environment holds the pinned dependencies of `constraints.txt`. It is kept as long as its
 stamp, written last, equals the key: a hash of the constraints, of the `[project]` table and of the
