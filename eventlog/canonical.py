@@ -35,13 +35,13 @@ __all__ = [
 encode: Callable[[object], bytes]
 _decode_opaque: Callable[[bytes], object]
 try:
-    from eventlog import canonical_accelerated
+    from eventlog import canonical_accelerated, canonical_accelerated_decoder
 except ImportError:  # ormsgpack has no build for this platform: slower, the same bytes
     encode = canonical_reference.encode
     _decode_opaque = canonical_reference_decoder.decode
 else:
     encode = canonical_accelerated.encode
-    _decode_opaque = canonical_accelerated.decode
+    _decode_opaque = canonical_accelerated_decoder.decode
 
 
 def decode(data: bytes, *, opaque: bool = False) -> object:
