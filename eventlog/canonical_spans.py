@@ -139,24 +139,6 @@ def registered_name(data: bytes, at: int) -> bytes:
     return data[name : end_of(data, end_of(data, name))]
 
 
-def array_head(count: int) -> bytes:
-    """The head of a canonical array of `count` items."""
-    if count < 16:
-        return bytes((0x90 | count,))
-    if count < 1 << 16:
-        return b"\xdc" + count.to_bytes(2, "big")
-    return b"\xdd" + count.to_bytes(4, "big")
-
-
-def map_head(count: int) -> bytes:
-    """The head of a canonical map of `count` entries."""
-    if count < 16:
-        return bytes((0x80 | count,))
-    if count < 1 << 16:
-        return b"\xde" + count.to_bytes(2, "big")
-    return b"\xdf" + count.to_bytes(4, "big")
-
-
 def _payload_at(data: bytes, at: int) -> int:
     """Where an ext's payload begins; the byte before it is the ext's code."""
     head = data[at]

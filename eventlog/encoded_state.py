@@ -5,9 +5,13 @@ entry by entry each time to say what changed; this keeps where the large parts l
 on to the next state. Holds no values and nothing of the caller's. Immutable but for that knowledge.
 """
 
-from eventlog.canonical import decode
-from eventlog.part_index import INDEXED_BYTES_MIN, PartIndex, encode_indexed
-from eventlog.state_diff import patch_between
+from typing import Final
+
+from eventlog.part_index import INDEXED_BYTES_MIN, PartIndex, large_parts
+from eventlog.state_diff import patch_between, read_patch
+
+# A shorter patch cannot be nested too deep to be read back.
+PATCH_READ_BYTES_MIN: Final = 150
 
 
 class EncodedState:
@@ -24,12 +28,15 @@ class EncodedState:
 
         `after` is canonical bytes too. The patch is as `state_patch.diff` gives it, encoded; where
         nothing changed, that of an empty list. Costs little more than comparing the bytes, except
-        the first time on a large state, which is read once.
+        the first time on a large state, which is read once. Raises `ValueNotEncodableError` for a
+        state so deep that no patch can hold its change.
         """
-        if self._index is None and len(self.data) >= INDEXED_BYTES_MIN and self.data != after:
-            self._index = encode_indexed(decode(self.data, opaque=True))[1]
+        if self._index is None:
+            self._index = large_parts(self.data)
         following = EncodedState(after)
         patch, following._index = patch_between(self.data, after, self._index)
+        if len(patch) >= PATCH_READ_BYTES_MIN:
+            read_patch(patch)
         if len(after) < INDEXED_BYTES_MIN:
             following._index = None
         return patch, following

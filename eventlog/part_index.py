@@ -1,36 +1,32 @@
 """`PartIndex`: where the entries of a large container lie in canonical bytes.
 
-Reading a 2.5 MB state entry by entry costs more than encoding it, so the places of its entries are
+Reading a large state entry by entry costs more than encoding it, so the places of its entries are
 kept from step to step: the index of the next bytes is drawn from the index of the last ones, and
 only what differs is read. Offsets are relative to the container's first byte, so an entry that
 moved keeps its own index. Used by the state diff; holds no values.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from itertools import repeat
 from typing import Final
 
-from eventlog.canonical import encode
 from eventlog.canonical_spans import (
     FIXED_SIZES,
     Kind,
     Layout,
-    array_head,
     end_of,
     key_at,
     layout_at,
-    map_head,
 )
 from eventlog.sequence_alignment import common_prefix
 
 # Smaller containers are read again when they differ: that costs less than 0.2 ms.
 INDEXED_BYTES_MIN: Final = 16 * 1024
-# Kinds whose entries have a key.
-KEYED: Final = frozenset({Kind.MAP, Kind.PAIRS})
-# A container with as many entries is taken to be large before its size is known.
-_MANY_ENTRIES: Final = 32
-_LOOK_AHEAD_LEVELS: Final = 3
+# Where the next key is looked for first: few keys are removed at a time.
+_NEAR_ENTRIES: Final = 3
+# Kinds whose entries have a key (a tuple: an Enum is slow to hash).
+KEYED: Final = (Kind.MAP, Kind.PAIRS)
+# Heads of arrays and maps of 16 entries and more: read for an index without knowing their size.
+_MANY_ENTRIES_HEAD: Final = 0xDC
 # Levels of containers that may have an index; deeper ones are read again when they differ.
 LEVELS_MAX: Final = 8
 
@@ -63,12 +59,21 @@ class PartIndex:
         return end_of(data, base + key_at(self.kind, start)) - base
 
 
-def read_index(data: bytes, base: int, layout: Layout) -> PartIndex:
-    """Read the places of all entries of the container at `base`."""
+def read_index(
+    data: bytes, base: int, layout: Layout, like: PartIndex | None = None, alike: int = 0
+) -> PartIndex:
+    """Read the places of all entries of the container at `base`.
+
+    Its first `alike` entries have the same bytes as those of `like`, and are not read again.
+    """
     at = layout.first
-    ends = []
+    ends: list[int] = []
+    if like is not None and alike:
+        shift = layout.first - base - like.first
+        ends = [place + shift for place in like.ends[:alike]]
+        at = base + ends[-1]
     pair = layout.kind is Kind.MAP
-    for _ in range(layout.entry_count):
+    for _ in range(alike, layout.entry_count):
         if pair:
             size = FIXED_SIZES[data[at]]
             at = at + size if size else end_of(data, at)
@@ -78,64 +83,43 @@ def read_index(data: bytes, base: int, layout: Layout) -> PartIndex:
     return PartIndex(layout.kind, layout.first - base, ends)
 
 
-def encode_indexed(value: object, *, levels: int = LEVELS_MAX) -> tuple[bytes, PartIndex | None]:
-    """The canonical bytes of a value in opaque form, and the index of its large containers.
+def large_parts(data: bytes) -> PartIndex | None:
+    """The index of canonical bytes, read at once; None where they are small or no container."""
+    if len(data) < INDEXED_BYTES_MIN:
+        return None
+    return _read_parts_at(data, 0, LEVELS_MAX)[0]
 
-    The same bytes as `encode`, at nearly its speed: a large container is put together from its
-    entries, whose sizes are the index. None where the value is not a list or a plain dict.
-    """
-    items: Iterable[object]
-    if type(value) is list:
-        kind, head, items = Kind.ARRAY, array_head(len(value)), value
-        keys: Iterable[bytes] = repeat(b"", len(value))
-    elif type(value) is dict and _is_plain(value):
-        kind, head, items = Kind.MAP, map_head(len(value)), value.values()
-        keys = map(encode, value)
-    else:
-        return encode(value), None
-    pieces = [head]
+
+def read_parts(
+    data: bytes, base: int, layout: Layout, levels: int = LEVELS_MAX
+) -> tuple[PartIndex, int]:
+    """As `read_index`, of the container and of all large ones in it; and where it ends."""
+    keyed = layout.kind in KEYED
+    at = layout.first
     ends: list[int] = []
     parts: dict[int, PartIndex] = {}
-    at = len(head)
-    look_ahead = 0 if len(items) >= _MANY_ENTRIES else _LOOK_AHEAD_LEVELS
-    for key, item in zip(keys, items, strict=True):
-        part = None
-        piece = b"" if levels and _is_large(item, look_ahead) else encode(item)
-        if levels and (not piece or len(piece) >= INDEXED_BYTES_MIN):
-            piece, part = encode_indexed(item, levels=levels - 1)
-        if part is not None and len(piece) >= INDEXED_BYTES_MIN:
-            parts[len(ends)] = part
-        pieces += (key, piece)
-        at += len(key) + len(piece)
-        ends.append(at)
-    return b"".join(pieces), PartIndex(kind, len(head), ends, parts)
+    for number in range(layout.entry_count):
+        if keyed:
+            at = end_of(data, key_at(layout.kind, at))
+        start, head = at, data[at]
+        at += FIXED_SIZES[head]
+        if at == start:
+            part = None
+            if head >= _MANY_ENTRIES_HEAD and levels:
+                part, at = _read_parts_at(data, start, levels - 1)
+            else:
+                at = end_of(data, start)
+                if levels and at - start >= INDEXED_BYTES_MIN:
+                    part, _ = _read_parts_at(data, start, levels - 1)
+            if part is not None and at - start >= INDEXED_BYTES_MIN:
+                parts[number] = part
+        ends.append(at - base)
+    return PartIndex(layout.kind, layout.first - base, ends, parts), at
 
 
-def _is_plain(value: dict[object, object]) -> bool:
-    """Whether a dict is encoded as a map: its keys are str that UTF-8 can encode."""
-    try:
-        for key in value:
-            if type(key) is not str:
-                return False
-            if not key.isascii():
-                key.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_large(value: object, levels: int) -> bool:
-    """Guess, without encoding, whether a container is worth an index of its own."""
-    items: Iterable[object]
-    if type(value) is dict:
-        items = value.values()
-    elif type(value) is list:
-        items = value
-    else:
-        return False
-    if len(value) >= _MANY_ENTRIES:
-        return True
-    return levels > 0 and any(_is_large(item, levels - 1) for item in items)
+def _read_parts_at(data: bytes, at: int, levels: int) -> tuple[PartIndex | None, int]:
+    layout = layout_at(data, at)
+    return read_parts(data, at, layout, levels) if layout else (None, end_of(data, at))
 
 
 def follow_index(
@@ -190,7 +174,8 @@ class _OldEntries:
         self._base = base
         self._index = index
         self._missed = False
-        self._numbers: dict[bytes, int] = {}
+        self._passed_over: list[int] = []
+        self._numbers: dict[bytes, int] | None = None
 
     def run_end(self, number: int, new: bytes, at: int, room: int) -> int:
         """Where the run of old entries that begins with `number` and stands at `at` ends.
@@ -214,21 +199,24 @@ class _OldEntries:
         Entries of a dict are known by their keys. In a list a first strange entry is taken for a
         change of the old one; after a second one, lists have moved, and equal bytes are looked for.
         """
-        kind = self._index.kind
+        kind, count = self._index.kind, len(self._index.ends)
         if kind not in KEYED:
             if not self._missed:
                 self._missed = True
-                return number if number < len(self._index.ends) else None
-            known = new[at : end_of(new, at)]
-        else:
-            start = key_at(kind, at)
-            known = new[start : end_of(new, start)]
-            if number < len(self._index.ends) and self._key(number) == known:
-                return number
-        if not self._numbers:
-            name = self._key if kind in KEYED else self._entry
-            self._numbers = {name(other): other for other in range(len(self._index.ends))}
-        return self._numbers.get(known)
+                return number if number < count else None
+            if self._numbers is None:
+                self._numbers = {self._entry(other): other for other in range(count)}
+            return self._numbers.get(new[at : end_of(new, at)])
+        start = key_at(kind, at)
+        key = new[start : end_of(new, start)]
+        for near in range(number, min(number + _NEAR_ENTRIES, count)):
+            if self._key(near) == key:
+                self._passed_over += range(number, near)
+                return near
+        if self._numbers is None:
+            rest = (*self._passed_over, *range(number, count))
+            self._numbers = {self._key(other): other for other in rest}
+        return self._numbers.get(key)
 
     def copy_run(self, number: int, end: int, found: PartIndex, at: int) -> None:
         """Add the run to `found`, whose next entry begins at `at`."""

@@ -8,9 +8,12 @@ are found in linear time (times a logarithm). Pure.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 Symbols = TypeVar("Symbols", bytes, str)
+
+# Symbols compared at once: slices of this size are copied within the processor's cache.
+STEP_MAX: Final = 1 << 15
 
 
 class Run(NamedTuple):
@@ -157,7 +160,7 @@ def common_prefix(a: Symbols, a_start: int, b: Symbols, b_start: int, limit: int
         if a[at : at + step] != b[bt : bt + step]:
             break
         same += step
-        step *= 4
+        step = min(step * 4, STEP_MAX)
     else:
         return limit
     differ = same + step
@@ -179,7 +182,7 @@ def common_suffix(a: Symbols, a_end: int, b: Symbols, b_end: int, limit: int) ->
         if a[at - step : at] != b[bt - step : bt]:
             break
         same += step
-        step *= 4
+        step = min(step * 4, STEP_MAX)
     else:
         return limit
     differ = same + step

@@ -8,24 +8,34 @@ section 2), without building any value but edited texts. Pure. Used by `state_pa
 """
 
 from bisect import bisect_left, bisect_right
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import Final, NamedTuple, cast
 
 from eventlog.canonical import decode, encode
+from eventlog.canonical_reference import array_head
 from eventlog.canonical_spans import (
     Kind,
-    array_head,
-    end_of,
-    key_at,
     kind_at,
     layout_at,
     registered_name,
 )
-from eventlog.part_index import INDEXED_BYTES_MIN, KEYED, PartIndex, follow_index, read_index
-from eventlog.sequence_alignment import Gap, Symbols, common_prefix, common_suffix, gaps_between
+from eventlog.encoded_part import Part
+from eventlog.errors import EventCorruptError, ValueNotEncodableError
+from eventlog.part_index import KEYED, PartIndex, follow_index
+from eventlog.sequence_alignment import (
+    STEP_MAX,
+    Gap,
+    Symbols,
+    common_prefix,
+    common_suffix,
+    gaps_between,
+)
 from eventlog.text_cuts import text_cuts
 
 # Deeper parts are set whole: the walk takes three Python frames a level, of 1,000 by default.
 DEPTH_MAX: Final = 64
+
+TEXTS: Final = (Kind.TEXT, Kind.BINARY)
 
 _SET: Final = b"\x93\xa3set"
 _DEL: Final = b"\x92\xa3del"
@@ -37,15 +47,17 @@ class Path(NamedTuple):
     """A path as canonical bytes, but for the head of its array.
 
     `depth` counts the containers it leads through: a registered type is one, but no path element.
+    `close` asks for edits inside containers even where setting the whole would be smaller.
     """
 
     length: int
     elements: bytes
     depth: int
+    close: bool = False
 
     def then(self, element: bytes) -> "Path":
         """This path and one more key or index, in canonical bytes."""
-        return Path(self.length + 1, self.elements + element, self.depth + 1)
+        return Path(self.length + 1, self.elements + element, self.depth + 1, self.close)
 
     def encoded(self) -> bytes:
         """The canonical array."""
@@ -53,64 +65,6 @@ class Path(NamedTuple):
 
 
 ROOT: Final = Path(0, b"", 0)
-
-
-class Part:
-    """A value inside canonical bytes. `index` says where its entries are, if that is known."""
-
-    __slots__ = ("_keep", "data", "end", "index", "start")
-
-    def __init__(
-        self,
-        data: bytes,
-        start: int,
-        end: int,
-        index: PartIndex | None = None,
-        keep: tuple[PartIndex, int] | None = None,
-    ) -> None:
-        self.data = data
-        self.start = start
-        self.end = end
-        self.index = index
-        self._keep = keep
-
-    def encoded(self) -> bytes:
-        """The canonical bytes of this part."""
-        return self.data[self.start : self.end]
-
-    def entries(self) -> PartIndex:
-        """The places of its entries; only for a map, pairs or an array."""
-        if self.index is None:
-            layout = layout_at(self.data, self.start)
-            assert layout is not None
-            self.index = read_index(self.data, self.start, layout)
-            if self._keep is not None and self.end - self.start >= INDEXED_BYTES_MIN:
-                above, number = self._keep
-                above.parts[number] = self.index
-        return self.index
-
-    def entry(self, number: int) -> bytes:
-        """The bytes of one entry: an item, or a key and its value."""
-        index = self.entries()
-        return self.data[self.start + index.start(number) : self.start + index.ends[number]]
-
-    def key(self, number: int) -> bytes:
-        """The canonical key of one entry of a dict."""
-        index = self.entries()
-        start = self.start + key_at(index.kind, index.start(number))
-        return self.data[start : end_of(self.data, start)]
-
-    def value(self, number: int) -> "Part":
-        """The value of one entry."""
-        index = self.entries()
-        start = self.start + index.value_start(self.data, self.start, number)
-        end = self.start + index.ends[number]
-        return Part(self.data, start, end, index.parts.get(number), (index, number))
-
-    def values_between(self, start: int, end: int) -> bytes:
-        """The bytes of consecutive items of an array."""
-        index = self.entries()
-        return self.data[self.start + index.start(start) : self.start + index.start(end)]
 
 
 class Edits:
@@ -149,7 +103,8 @@ def patch_between(
 ) -> tuple[bytes, PartIndex | None]:
     """The canonical patch from one value's canonical bytes to another's, and the index of `after`.
 
-    `index` is that of `before`, or None to read it as far as needed; so is the one returned.
+    `index` is that of `before`; without it, and for what it leaves out, entries are read as far as
+    needed. None is returned where there was no need for any.
     """
     if before == after:
         return array_head(0), index
@@ -161,13 +116,32 @@ def patch_between(
     return array_head(len(edits.operations)) + b"".join(edits.operations), new.index
 
 
+def read_patch(patch: bytes) -> list[list[object]]:
+    """The operations of a patch just made.
+
+    Raises `ValueNotEncodableError` where it cannot be read back: a patch nests its values three
+    levels deeper than the state does, so the deepest states have none.
+    """
+    try:
+        return cast("list[list[object]]", decode(patch, opaque=True))
+    except EventCorruptError as error:
+        raise ValueNotEncodableError(
+            f"the state's change has no canonical form: {error.message}",
+            hint="a state near the limits of nesting or size cannot be recorded; keep it flatter",
+            path="$",
+        ) from error
+
+
 def _find_edits(before: Part, after: Part, path: Path) -> Edits:
     """The smallest edits found that give the value at `path` the bytes of `after`; they differ."""
     head = _SET + path.encoded()
     inner = _inner_edits(before, after, path)
-    if inner is None or inner.size >= len(head) + after.end - after.start:
-        return Edits(head + after.encoded())
-    return inner
+    if inner is not None:
+        if inner.size < len(head) + after.end - after.start:
+            return inner
+        if path.close and kind_at(after.data, after.start) not in TEXTS:
+            return inner
+    return Edits(head + after.encoded())
 
 
 def _inner_edits(before: Part, after: Part, path: Path) -> Edits | None:
@@ -198,76 +172,94 @@ def _inner_edits(before: Part, after: Part, path: Path) -> Edits | None:
 
 def _dict_edits(before: Part, after: Part, path: Path) -> Edits:
     middle = _middle(before, after)
-    edits = Edits()
-    same_keys = _pairs_in_place(before, after, middle)
-    if same_keys is not None:
-        for number in same_keys:
-            key = before.key(number)
-            edits.extend(_find_edits(before.value(number), after.value(number), path.then(key)))
+    in_place = _changed_in_place(before, after, middle)
+    if in_place is not None:
+        edits = Edits()
+        for number in in_place:
+            here = path.then(after.key(number))
+            edits.extend(_find_edits(before.value(number), after.value(number), here))
         return edits
-    old = {before.key(number): number for number in range(middle.start, middle.before_end)}
-    new = {after.key(number): number for number in range(middle.start, middle.after_end)}
-    for key in old:
-        if key not in new:
-            edits.add(_DEL + path.then(key).encoded())
-    added = []
-    for key, number in new.items():
-        value = after.value(number)
-        if key not in old:
-            added.append(_SET + path.then(key).encoded() + value.encoded())
+    old = before.slices(middle.start, middle.before_end)
+    new = after.slices(middle.start, middle.after_end)
+    numbers = dict(zip(old, range(middle.start, middle.before_end), strict=True))
+    # Of each new entry its place in `before`; that of a changed or added one is filled in below.
+    places: list[int | None] = list(map(numbers.get, new))
+    gone = {
+        before.key(number): number
+        for number in sorted(numbers[entry] for entry in numbers.keys() - set(new))
+    }
+    changed = Edits()
+    added = Edits()
+    for at, place in enumerate(places):
+        if place is not None:
             continue
-        was = before.value(old[key])
-        if was.encoded() != value.encoded():
-            edits.extend(_find_edits(was, value, path.then(key)))
-    for operation in added:
-        edits.add(operation)
-    moved = _first_moved(len(before.entries().ends), middle, old, new)
+        number = middle.start + at
+        key, value = after.key(number), after.value(number)
+        places[at] = place = gone.pop(key, None)
+        if place is None:
+            places[at] = before.count() + number  # behind all that stayed
+            added.add(_SET + path.then(key).encoded() + value.encoded())
+        else:
+            changed.extend(_find_edits(before.value(place), value, path.then(key)))
+    edits = Edits(*(_DEL + path.then(key).encoded() for key in gone))
+    edits.extend(changed)
+    edits.extend(added)
+    moved = _first_moved(cast("list[int]", places), before.count(), middle)
     if moved is not None:
-        keys = [after.key(number) for number in range(moved, len(after.entries().ends))]
+        keys = [after.key(number) for number in range(moved, after.count())]
         edits.add(_ORD + path.encoded() + array_head(len(keys)) + b"".join(keys))
     return edits
 
 
-def _pairs_in_place(before: Part, after: Part, middle: _Middle) -> list[int] | None:
-    """The entries whose values differ, where both dicts have the same keys in the same order."""
+def _changed_in_place(before: Part, after: Part, middle: _Middle) -> list[int] | None:
+    """The entries whose values differ; None where keys differ too."""
     if middle.before_end != middle.after_end or before.entries().kind is not after.entries().kind:
         return None
+    old, new = before.data, after.data
+    for number in (middle.start, middle.before_end - 1):
+        if number >= middle.start and before.key(number) != after.key(number):
+            return None
+    starts = before.starts(middle.start, middle.before_end)
+    other_starts = after.starts(middle.start, middle.after_end)
     changed = []
-    for number in range(middle.start, middle.before_end):
-        if before.entry(number) != after.entry(number):
-            if before.key(number) != after.key(number):
-                return None
-            changed.append(number)
+    for number, (start, end), (other, other_end) in zip(
+        range(middle.start, middle.before_end),
+        pairwise(starts),
+        pairwise(other_starts),
+        strict=True,
+    ):
+        size = end - start
+        if other_end - other == size and (
+            old[start:end] == new[other:other_end]
+            if size < STEP_MAX
+            else common_prefix(old, start, new, other, size) == size
+        ):
+            continue
+        if before.key(number) != after.key(number):
+            return None
+        changed.append(number)
     return changed
 
 
-def _first_moved(
-    count: int, middle: _Middle, old: dict[bytes, int], new: dict[bytes, int]
-) -> int | None:
+def _first_moved(places: list[int], count: int, middle: _Middle) -> int | None:
     """The first new entry from which on keys must be moved to the end; None if none.
 
-    At that time the keys that stayed stand in their old order (`count` entries), the added ones
-    behind them all. The keys before that entry must already stand in their new order.
+    When that is done, the keys that stayed stand in their old order (of `count` entries), the added
+    ones behind them all, and those before this entry stand in their new order already.
     """
-    last = -1
-    for key, number in new.items():
-        place = old.get(key, count + number)
-        if place < last:
+    for number, (place, following) in enumerate(pairwise(places), middle.start + 1):
+        if following < place:
             return number
-        last = place
-    added_before_rest = last >= count and middle.before_end < count
+    added_before_rest = bool(places) and places[-1] >= count and middle.before_end < count
     return middle.after_end if added_before_rest else None
 
 
 def _list_edits(before: Part, after: Part, path: Path) -> Edits:
     start, before_end, after_end = _middle(before, after)
-    if start in (before_end, after_end):
+    if start in (before_end, after_end) or start + 1 == before_end == after_end:
         gaps = [Gap(0, before_end - start, 0, after_end - start)]
     else:
-        gaps = gaps_between(
-            [before.entry(number) for number in range(start, before_end)],
-            [after.entry(number) for number in range(start, after_end)],
-        )
+        gaps = gaps_between(before.slices(start, before_end), after.slices(start, after_end))
     edits = Edits()
     for gap in reversed(gaps):  # from the end on, so that places before stay as they were
         edits.extend(_gap_edits(before, after, Gap(*(start + place for place in gap)), path))
@@ -308,15 +300,17 @@ def _cut(path: Path, start: int, removed: int, inserted: bytes) -> bytes:
 
 def _middle(before: Part, after: Part) -> _Middle:
     """Strip the entries that are equal at both ends (none, where the kinds differ)."""
-    old, new = before.entries(), after.entries()
-    count, other = len(old.ends), len(new.ends)
-    if old.kind is not new.kind:
-        return _Middle(0, count, other)
+    old = before.entries()
+    layout = layout_at(after.data, after.start)
+    if layout is None or layout.kind is not old.kind:
+        return _Middle(0, before.count(), after.count())
+    old_first = before.start + old.first
+    limit = min(before.end - old_first, after.end - layout.first)
+    same = common_prefix(before.data, old_first, after.data, layout.first, limit)
+    count, other = len(old.ends), layout.entry_count
     room = min(count, other)
-    old_first, new_first = before.start + old.first, after.start + new.first
-    limit = min(before.end - old_first, after.end - new_first)
-    same = common_prefix(before.data, old_first, after.data, new_first, limit)
     start = min(bisect_right(old.ends, old.first + same), room)
+    new = after.entries(old, start)
     old_rest = before.end - before.start - old.start(start)
     new_rest = after.end - after.start - new.start(start)
     same = common_suffix(before.data, before.end, after.data, after.end, min(old_rest, new_rest))

@@ -15,12 +15,11 @@ value. States are in opaque form, as `decode(data, opaque=True)` gives them. Alw
 from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn, TypeAlias, cast
 
-from eventlog.canonical import decode, encode
-from eventlog.encoded_state import EncodedState
+from eventlog.canonical import encode
 from eventlog.errors import EventCorruptError, ValueNotEncodableError
 from eventlog.opaque_values import Registered
-from eventlog.part_index import INDEXED_BYTES_MIN, encode_indexed
-from eventlog.state_diff import Path, patch_between
+from eventlog.part_index import large_parts
+from eventlog.state_diff import ROOT, Path, patch_between, read_patch
 
 Operation: TypeAlias = list[object]
 """One operation: its name, the path, and what the name asks for."""
@@ -40,7 +39,11 @@ def same(a: object, b: object) -> bool:
 
 
 def diff(
-    before: object, after: object, *, touched: Iterable[Sequence[object]] | None = None
+    before: object,
+    after: object,
+    *,
+    touched: Iterable[Sequence[object]] | None = None,
+    close: bool = False,
 ) -> list[Operation]:
     """The operations that make `before` into `after`; an empty list where they are the same.
 
@@ -50,21 +53,24 @@ def diff(
     `touched` are the paths that may have changed: nothing else is compared, and the caller answers
     for it. A path that only one of the two states has counts as its nearest common parent.
 
-    Raises `ValueNotEncodableError` naming the path of what has no canonical form.
+    `close` is for showing a difference to people: edits go into lists and dicts even where setting
+    the whole would be smaller.
+
+    Raises `ValueNotEncodableError` naming the path of what has no canonical form, and for states so
+    deep that no patch can hold their change.
     """
     if touched is not None:
-        return _diff_touched(before, after, touched)
-    new = encode(after)
-    old, index = (encode(before), None) if len(new) < INDEXED_BYTES_MIN else encode_indexed(before)
-    return _operations(patch_between(old, new, index)[0])
+        return _diff_touched(before, after, touched, close)
+    return diff_encoded(encode(before), encode(after), close=close)
 
 
-def diff_encoded(before: bytes, after: bytes) -> list[Operation]:
+def diff_encoded(before: bytes, after: bytes, *, close: bool = False) -> list[Operation]:
     """As `diff`, of two states given as canonical bytes.
 
-    Who captures one state again and again keeps an `EncodedState` instead, which is faster.
+    Who captures one large state again and again keeps an `EncodedState`, which is much faster.
     """
-    return _operations(EncodedState(before).patch_to(after)[0])
+    path = ROOT._replace(close=close)
+    return read_patch(patch_between(before, after, large_parts(before), path)[0])
 
 
 def apply(operations: object, state: object) -> object:
@@ -283,12 +289,8 @@ def _with_inside(whole: object, inside: object) -> object:
     return inside
 
 
-def _operations(patch: bytes) -> list[Operation]:
-    return cast(list[Operation], decode(patch, opaque=True))
-
-
 def _diff_touched(
-    before: object, after: object, touched: Iterable[Sequence[object]]
+    before: object, after: object, touched: Iterable[Sequence[object]], close: bool
 ) -> list[Operation]:
     operations: list[Operation] = []
     done: set[tuple[bytes, ...]] = set()
@@ -297,8 +299,9 @@ def _diff_touched(
         if any(elements[:length] in done for length in range(len(elements) + 1)):
             continue
         done.add(elements)
-        path = Path(len(elements), b"".join(elements), len(elements))
-        operations += _operations(patch_between(encode(old), encode(new), None, path)[0])
+        path = Path(len(elements), b"".join(elements), len(elements), close)
+        data = encode(old)
+        operations += read_patch(patch_between(data, encode(new), large_parts(data), path)[0])
     return operations
 
 
