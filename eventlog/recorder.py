@@ -8,35 +8,30 @@ run without a trace. A recorder never mutates and never keeps the caller's objec
 
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Literal, Unpack
 
 from eventlog.blob_store import BlobStore
 from eventlog.call_book import CallBook, OpenCall
-from eventlog.canonical import decode
 from eventlog.content import argument_content, result_content
-from eventlog.errors import LogError, NotRestorableError, StepConflictError, SteplogError
 from eventlog.event import (
     Annotated,
-    Body,
     EffectRecorded,
     MessageAdded,
     SessionSeeded,
-    StateChange,
     StateChanged,
-    StateUnknown,
     ToolCalled,
     ToolReturned,
     Verified,
 )
 from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN, NotGiven
+from eventlog.open_session import OpenSession
 from eventlog.recorded_call import CallFields, Effects, RecordedCall, ReturnStatus
 from eventlog.session_writer import LinePosition, SessionWriter
-from eventlog.state_capture import Recorded, StateCapture, StateObserver
+from eventlog.state_capture import StateCapture, StateObserver
 
 
-class SessionRecorder:
+class SessionRecorder(OpenSession):
     """Records one session under one claim. Thread-safe; unusable in a forked child.
 
     `read_state`, where given, is called at every return of a tool not declared pure.
@@ -53,12 +48,8 @@ class SessionRecorder:
         observe: StateObserver | None = None,
     ) -> None:
         """Go on where `writer` stands; `capture` is None for a session without any state."""
-        self._writer = writer
+        super().__init__(writer, capture, read_state=read_state, observe=observe)
         self._calls = calls
-        self._capture = capture
-        self._read_state = read_state
-        self._observe = observe
-        self._closed = False
 
     @classmethod
     def begin(
@@ -89,51 +80,9 @@ class SessionRecorder:
         return recorder
 
     @property
-    def session_id(self) -> str:
-        """The session's id."""
-        return self._writer.head.session_id
-
-    @property
-    def step(self) -> int:
-        """The step of the last event recorded."""
-        return self._writer.head.step
-
-    @property
-    def attempt(self) -> int:
-        """The number of the claim this recorder writes under."""
-        return self._writer.head.attempt
-
-    @property
-    def event_digest(self) -> bytes:
-        """The digest (32 bytes) of the last event recorded."""
-        return self._writer.head.digest
-
-    @property
     def open_calls(self) -> tuple[OpenCall, ...]:
         """Calls that have no return yet, in the order they were issued."""
         return self._calls.open_calls
-
-    @property
-    def closed(self) -> bool:
-        """Whether the session was closed."""
-        return self._closed
-
-    @property
-    def state(self) -> object:
-        """The last known state, as a fresh copy; None for a session recorded without a state.
-
-        Raises `NotRestorableError` where a return did not say its state.
-        """
-        if self._capture is None:
-            return None
-        if not self._capture.known:
-            raise NotRestorableError(
-                "the state is unknown: a result was recorded without it",
-                hint="pass state= to record_tool_return, or a callable to record",
-                session_id=self.session_id,
-                step=self.step,
-            )
-        return decode(self._capture.base)
 
     def record_tool_call(
         self,
@@ -302,98 +251,6 @@ class SessionRecorder:
         return tuple(
             self.record_tool_return(call.step, status="interrupted") for call in self.open_calls
         )
-
-    def close(self, reason: str = "done", *, error_type: str | None = None) -> int:
-        """End the session; the event holds its event count and Merkle root. Returns the step."""
-        with self._writer.lock:
-            step = self._writer.submit_close(reason, error_type)
-            self._closed = True
-            self.flush()
-            return step
-
-    def release(self, to_writer: str | None = None) -> None:
-        """Give the claim up, so that another can go on without fencing anyone."""
-        self._writer.release(to_writer)
-
-    def flush(self) -> None:
-        """Return when everything recorded so far is durable; raises what an append raised."""
-        with self._writer.lock:
-            self._writer.await_durable()
-            if self._observe is not None:
-                capture = self._capture
-                state = capture.base if capture is not None and capture.known else None
-                self._observe(Recorded(self._writer.head, state, self._closed))
-
-    def __enter__(self) -> "SessionRecorder":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close `done`, or `error` after an Exception; leave open after an interrupt."""
-        del kind, trace
-        if self._closed or self._writer.released or not self._writer.in_this_process:
-            return
-        if error is None:
-            self.close()
-        elif isinstance(error, Exception):
-            self._close_after(error)
-
-    def _close_after(self, error: Exception) -> None:
-        # The user's exception goes on; a log that cannot take the close must not replace it.
-        if self._writer.failure is not None:
-            error.add_note(
-                f"steplog: session {self.session_id!r} stays open: {self._writer.failure}"
-            )
-            return
-        try:
-            self.close("error", error_type=type(error).__qualname__)
-        except LogError as failure:
-            error.add_note(f"steplog: session {self.session_id!r} stays open: {failure}")
-
-    def _state_after_return(
-        self, state: object, *, pure: bool
-    ) -> StateChange | StateUnknown | None:
-        if not isinstance(state, NotGiven):
-            return self._state_given(state)
-        if self._capture is None or pure:
-            return None
-        if self._read_state is not None:
-            return self._capture.change_to(self._read_state())
-        return self._capture.forget("the result was recorded without a state")
-
-    def _state_given(self, state: object) -> StateChange | None:
-        if isinstance(state, NotGiven):
-            return None
-        if self._capture is None:
-            raise StepConflictError(
-                "the session was begun without a state, so its events carry none",
-                hint="pass state= to record as well",
-                expected=self.step,
-                actual=self.step,
-                session_id=self.session_id,
-            )
-        return self._capture.change_to(state)
-
-    def _append(
-        self,
-        body: Body,
-        *,
-        actor: str,
-        state_change: StateChange | StateUnknown | None = None,
-    ) -> int:
-        with self._writer.lock:
-            try:
-                step = self._writer.submit(body, actor=actor, state_change=state_change)
-            except SteplogError:
-                if self._capture is not None and state_change is not None:
-                    self._capture.undo()
-                raise
-            self.flush()
-            return step
 
 
 def _float(reward: float | None) -> float | None:
