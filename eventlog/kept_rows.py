@@ -9,11 +9,21 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from eventlog.codec import EncodedEvent
+from eventlog.content import BlobRef, Content
+from eventlog.event import Event, StateChange
 from eventlog.line_state import Claim, KnownEvent, LineState
 from eventlog.session_summary import SessionSummary
 
 PARTITION = 0
 """The one partition of a log without partitions, in its cuts."""
+
+
+def blob_digests(event: Event) -> list[bytes]:
+    """The digests of all blobs that the event refers to, in order of its fields."""
+    change = event.state_change
+    contents = [change.patch] if isinstance(change, StateChange) else []
+    contents += [value for value in event.body if type(value) is Content]
+    return [content.data.digest for content in contents if isinstance(content.data, BlobRef)]
 
 
 class KeptSession(NamedTuple):

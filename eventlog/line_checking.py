@@ -10,10 +10,9 @@ from typing import NamedTuple, Protocol
 
 from eventlog.canonical import encode
 from eventlog.codec import decode_event
-from eventlog.content import BlobRef
 from eventlog.errors import IntegrityError, SchemaError, SteplogError
 from eventlog.event import Event
-from eventlog.kept_rows import KeptSession, LineSource, Mark, StoredEvent
+from eventlog.kept_rows import KeptSession, LineSource, Mark, StoredEvent, blob_digests
 from eventlog.line_reading import checked_record, plan_chain, plan_to_digest, read_parts
 from eventlog.line_state import Claim, KnownEvent, LineState, VerdictKind
 from eventlog.line_writing import summary_through
@@ -164,16 +163,12 @@ class _Rerun:
             return self._finding(
                 "EventCorruptError", "a stored summary is not what the events give", record
             )
-        for _, content in event.contents():
-            if isinstance(content.data, BlobRef):
-                use = BlobUse(content.data.digest, event.attempt, event.step)
-                if use not in self._uses:
-                    return self._finding(
-                        "EventCorruptError", "the event's blob reference has no row", record
-                    )
-        self._uses = {
-            use for use in self._uses if (use.attempt, use.step) != (event.attempt, event.step)
-        }
+        uses = {BlobUse(digest, event.attempt, event.step) for digest in blob_digests(event)}
+        if not uses <= self._uses:
+            return self._finding(
+                "EventCorruptError", "the event's blob reference has no row", record
+            )
+        self._uses -= uses
         return None
 
     def _known(self, digest: bytes) -> KnownEvent | None:

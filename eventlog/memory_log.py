@@ -12,11 +12,17 @@ from concurrent.futures import Future
 
 from eventlog.append_rule import Append, require_whole_batch
 from eventlog.codec import EncodedEvent
-from eventlog.content import BlobRef
 from eventlog.cut import Cut
 from eventlog.errors import LogError, SessionNotFoundError, SteplogError
 from eventlog.ids import mint_event_id, mint_writer_id
-from eventlog.kept_rows import PARTITION, RECENT_EVENTS, KeptSession, Mark, StoredEvent
+from eventlog.kept_rows import (
+    PARTITION,
+    RECENT_EVENTS,
+    KeptSession,
+    Mark,
+    StoredEvent,
+    blob_digests,
+)
 from eventlog.line_checking import BlobUse, check_session
 from eventlog.line_reading import checked_record, plan_line, read_plan
 from eventlog.line_state import Claim, KnownEvent
@@ -244,9 +250,7 @@ class _MemoryRows:
             self._digests[number, encoded.digest] = place
             self._ids.setdefault((number, event.event_id), []).append(place)
             self._uses.setdefault(number, []).extend(
-                BlobUse(content.data.digest, event.attempt, event.step)
-                for _, content in event.contents()
-                if isinstance(content.data, BlobRef)
+                BlobUse(digest, event.attempt, event.step) for digest in blob_digests(event)
             )
         return len(self.events) - 1
 

@@ -30,14 +30,16 @@ class RecentIds:
         """The step that the next event to be noted has."""
         return self._first_step + len(self._ids) // _ID_BYTES
 
-    def note(self, event_id: bytes, attempt: int, step: int) -> None:
-        """The line's next event: one step after the last one noted."""
-        assert step == self.next_step, "events are noted in step order"
-        self._ids += event_id
-        self.head = (attempt, step)
-        if event_id[_VERSION_BYTE] & 0xF0 == _MINTED and event_id > self._newest_minted:
-            self._newest_minted = event_id
-        if len(self._ids) >= 2 * self._capacity * _ID_BYTES:
+    def note(self, event_ids: Sequence[bytes], attempt: int) -> None:
+        """The line's next events, all of one attempt: in step order after the last one noted."""
+        self._ids += b"".join(event_ids)
+        self.head = (attempt, self.next_step - 1)
+        newest = self._newest_minted
+        for event_id in event_ids:
+            if event_id > newest and event_id[_VERSION_BYTE] & 0xF0 == _MINTED:
+                newest = event_id
+        self._newest_minted = newest
+        while len(self._ids) >= 2 * self._capacity * _ID_BYTES:
             del self._ids[: self._capacity * _ID_BYTES]
             self._first_step += self._capacity
 

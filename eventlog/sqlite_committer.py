@@ -8,9 +8,8 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from eventlog.errors import AppendUncertainError, LogUnavailableError, SteplogError
 from eventlog.log import Receipt
@@ -27,6 +26,26 @@ _PAGES_PER_COMMIT: Final = 4
 _logger = logging.getLogger("steplog.log")
 
 
+class Answer(Protocol):
+    """Where a request's outcome goes: a `Future`, or something lighter."""
+
+    def running(self) -> bool:
+        """Whether the request was begun."""
+        ...
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """The request is begun; False where it was withdrawn."""
+        ...
+
+    def set_result(self, result: Any) -> None:
+        """What it returned."""
+        ...
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """What it raised."""
+        ...
+
+
 class Request(NamedTuple):
     """Work for the writer: `run` inside a transaction; `answer` gets what it returns or raises.
 
@@ -35,7 +54,7 @@ class Request(NamedTuple):
     """
 
     run: Callable[[SqliteStore], Any]
-    answer: "Future[Any]"
+    answer: Answer
     session_ids: tuple[str, ...] = ()
     size_bytes: int = 0
     reconciles: bool = False
@@ -175,7 +194,7 @@ class Committer:
     ) -> list[tuple[Request, Any]]:
         requests = [request for request, _ in done]
         try:
-            store.write_heads()
+            store.write_rows()
             self._require_same_file()
         except (sqlite3.Error, OSError, SteplogError) as error:
             self._disconnect()

@@ -16,6 +16,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from eventlog.append_rule import Append, require_whole_batch
+from eventlog.awaited import Awaited
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
 from eventlog.errors import LogError
@@ -25,7 +26,7 @@ from eventlog.line_reading import checked_record, plan_line, read_plan
 from eventlog.line_writing import Claimant, Takeover, append_events, release, take_over
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
 from eventlog.network_mount import refuse_network_mount
-from eventlog.sqlite_committer import Request
+from eventlog.sqlite_committer import Answer, Request
 from eventlog.sqlite_connection import create_log
 from eventlog.sqlite_damage import find_log_damage
 from eventlog.sqlite_errors import errors_of
@@ -88,12 +89,17 @@ class SqliteLog(EventLog):
         self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
     ) -> Future[Receipt]:
         """Queue an atomic append; the future ends when it is durable, or refused."""
-        own = self._here()
-        append = Append(session_id, tuple(events), expected_step, own.writer_id)
-        require_whole_batch(append)
-        return self._submit(
-            lambda store: append_events(store, append), (session_id,), append.size_bytes
-        )
+        answer: Future[Receipt] = Future()
+        self._submit_append(session_id, events, expected_step, answer)
+        return answer
+
+    def append_events(
+        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+    ) -> Receipt:
+        """Append all of `events` or none; return only when they are durable."""
+        answer: Awaited[Receipt] = Awaited()
+        self._submit_append(session_id, events, expected_step, answer)
+        return answer.result()
 
     def take_over(
         self, session_ids: Sequence[str], *, stands_on: Mapping[str, bytes], reason: str
@@ -102,21 +108,21 @@ class SqliteLog(EventLog):
         wanted = tuple(session_ids)
         wish = Takeover(wanted, dict(stands_on), reason)
         claimant = self._claimant()
-        return self._submit(lambda store: take_over(store, wish, claimant), wanted).result()
+        return self._ask(lambda store: take_over(store, wish, claimant), wanted)
 
     def release(self, session_id: str, to_writer: str | None = None) -> Receipt:
         """Give this handle's claim up."""
         claimant = self._claimant()
-        return self._submit(
+        return self._ask(
             lambda store: release(store, session_id, to_writer, claimant), (session_id,)
-        ).result()
+        )
 
     def reconcile(self, session_id: str) -> Receipt | None:
         """Resolve an uncertain append; the session takes appends again afterwards."""
         committer = self._here().writer.committer
-        return self._submit(
+        return self._ask(
             lambda store: committer.reconcile(store, session_id), (session_id,), reconciles=True
-        ).result()
+        )
 
     def read_session(
         self,
@@ -146,7 +152,7 @@ class SqliteLog(EventLog):
 
     def commit_cut(self, group: str, cut: Cut) -> None:
         """Remember how far `group` has come."""
-        self._submit(lambda store: store.put_cut(group, cut)).result()
+        self._ask(lambda store: store.put_cut(group, cut))
 
     def committed_cut(self, group: str) -> Cut:
         """The last cut committed by `group`."""
@@ -180,17 +186,35 @@ class SqliteLog(EventLog):
     def _claimant(self) -> Claimant:
         return Claimant(self._here().writer_id, self._clock, mint_event_id)
 
-    def _submit(
+    def _submit_append(
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        expected_step: int,
+        answer: Answer,
+    ) -> None:
+        own = self._here()
+        append = Append(session_id, tuple(events), expected_step, own.writer_id)
+        require_whole_batch(append)
+        own.writer.submit(
+            Request(
+                lambda store: append_events(store, append),
+                answer,
+                (session_id,),
+                append.size_bytes,
+            )
+        )
+
+    def _ask(
         self,
         run: Callable[[SqliteStore], T],
         session_ids: tuple[str, ...] = (),
-        size_bytes: int = 0,
         *,
         reconciles: bool = False,
-    ) -> "Future[T]":
-        answer: Future[T] = Future()
-        self._here().writer.submit(Request(run, answer, session_ids, size_bytes, reconciles))
-        return answer
+    ) -> T:
+        answer: Awaited[T] = Awaited()
+        self._here().writer.submit(Request(run, answer, session_ids, 0, reconciles))
+        return answer.result()
 
     def _here(self) -> _Own:
         """What this process has of the handle; made anew in a child of the process that had it."""

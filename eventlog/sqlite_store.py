@@ -1,21 +1,22 @@
 """What the writer does with `log.db` inside one transaction: `kept_rows.LineStore` on SQLite.
 
-Events are inserted at once; head rows and the log's end are written once per transaction, when it
-commits, however many appends it took.
+Rows are gathered and written together before the commit, however many appends it takes. What the
+transaction before this one left is remembered, and believed while no other connection has written:
+so an append to a session that was written here before reads nothing.
 """
 
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from eventlog.canonical import encode
 from eventlog.codec import EncodedEvent
-from eventlog.content import BlobRef
 from eventlog.cut import Cut
 from eventlog.errors import EventCorruptError, StepGapError
-from eventlog.kept_rows import RECENT_EVENTS, KeptSession, Mark
-from eventlog.line_state import Claim
+from eventlog.kept_rows import RECENT_EVENTS, KeptSession, Mark, StoredEvent, blob_digests
+from eventlog.line_state import Claim, KnownEvent
 from eventlog.recent_ids import RecentIds
 from eventlog.sqlite_rows import (
     HEAD_FIELDS,
@@ -29,8 +30,10 @@ from eventlog.sqlite_rows import (
 )
 from eventlog.standing_line import standing_ranges
 
-RECENT_SESSIONS: Final = 1_024
-"""For so many sessions the writer remembers which ids are recent; others are read again."""
+SESSIONS_KEPT: Final = 1_024
+"""For so many sessions the writer remembers head and recent ids (at most 33 KiB each)."""
+ROWS_GATHERED: Final = 1_024
+"""Events are inserted at the latest when so many were gathered."""
 
 _STATIC: Final = frozenset(
     {
@@ -39,15 +42,14 @@ _STATIC: Final = frozenset(
         "state_coverage",
     }
 )
-_CHANGING: Final = tuple(
-    (index, name) for index, name in enumerate(HEAD_FIELDS) if name not in _STATIC
-)
+_CHANGING: Final = tuple(name for name in HEAD_FIELDS if name not in _STATIC)
+_pick_changing: Final = itemgetter(*map(HEAD_FIELDS.index, (*_CHANGING, "number")))
 _INSERT_HEAD: Final = (
     f"INSERT INTO head({', '.join(HEAD_FIELDS)}) VALUES({', '.join('?' * len(HEAD_FIELDS))})"
 )
 # Only what changes is set, so that no index of head is touched.
 _UPDATE_HEAD: Final = (
-    f"UPDATE head SET {', '.join(f'{name}=?' for _, name in _CHANGING)} WHERE number=?"
+    f"UPDATE head SET {', '.join(f'{name}=?' for name in _CHANGING)} WHERE number=?"
 )
 
 
@@ -63,8 +65,11 @@ class SqliteStore(SqliteRows):
 
     def __init__(self, db: sqlite3.Connection) -> None:
         super().__init__(db)
+        self._version: int | None = None
         self._end = LogEnd(0, 0, 0)
         self._first_end = self._end
+        self._gathered: list[tuple[Any, ...]] = []
+        self._sessions: OrderedDict[str, KeptSession] = OrderedDict()
         self._new: dict[str, KeptSession] = {}
         self._changed: dict[str, KeptSession] = {}
         self.written: dict[str, Written] = {}
@@ -76,25 +81,26 @@ class SqliteStore(SqliteRows):
     def begin(self) -> None:
         """Begin a transaction that sees and blocks every other writer."""
         self._db.execute("BEGIN IMMEDIATE")
-        self._end = self._first_end = read_log_end(self._db)
-        self._new.clear()
-        self._changed.clear()
+        version = self._db.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            # Another connection has written: nothing that was remembered need be so any more.
+            self._forget()
+            self._end = read_log_end(self._db)
+            self._version = version
+        self._first_end = self._end
         self.written.clear()
-        self._must_write = False
 
-    def write_heads(self) -> None:
-        """Store the heads of the sessions that the transaction changed, and the log's end."""
-        for kept in self._new.values():
-            self._db.execute(_INSERT_HEAD, head_values(kept))
-        for kept in self._changed.values():
-            values = head_values(kept)
-            changing = [values[index] for index, _ in _CHANGING]
-            done = self._db.execute(_UPDATE_HEAD, (*changing, kept.number))
-            if done.rowcount != 1:
+    def write_rows(self) -> None:
+        """Write what is still gathered: events, the heads that changed, and the log's end."""
+        self._insert_gathered()
+        if self._new:
+            self._db.executemany(_INSERT_HEAD, map(head_values, self._new.values()))
+        if self._changed:
+            done = self._db.executemany(_UPDATE_HEAD, map(_changing_values, self._changed.values()))
+            if done.rowcount != len(self._changed):
                 raise EventCorruptError(
-                    "the session's head row vanished while it was written",
-                    hint="run `steplog check`",
-                    session_id=kept.session_id,
+                    "a session's head row vanished while it was written",
+                    hint="run `steplog check`; restore the log from a copy",
                 )
         if self._end != self._first_end or self._must_write:
             write_log_end(self._db, self._end)
@@ -106,17 +112,45 @@ class SqliteStore(SqliteRows):
     def commit(self) -> None:
         """COMMIT: when this returns, everything is on stable storage. Raises sqlite3's errors."""
         self._db.execute("COMMIT")
+        for changed in (self._new, self._changed):
+            for session_id, kept in changed.items():
+                self._sessions[session_id] = kept
+                self._sessions.move_to_end(session_id)
+            changed.clear()
+        while len(self._sessions) > SESSIONS_KEPT:
+            self._sessions.popitem(last=False)
+        self._must_write = False
 
     def roll_back(self) -> None:
         """Forget the transaction; harmless where none is open."""
-        self._recent.clear()
+        self._forget()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
     def find_session(self, session_id: str) -> KeptSession | None:
         """The session's row, this transaction's changes included."""
-        found = self._changed.get(session_id) or self._new.get(session_id)
-        return super().find_session(session_id) if found is None else found
+        for known in (self._changed, self._new, self._sessions):
+            found = known.get(session_id)
+            if found is not None:
+                return found
+        return super().find_session(session_id)
+
+    def event_at(self, number: int, attempt: int, step: int) -> StoredEvent | None:
+        """The event that the session wrote as `step` under `attempt`."""
+        self._insert_gathered()
+        return super().event_at(number, attempt, step)
+
+    def event_page(
+        self, number: int, attempt: int, start_step: int, end_step: int
+    ) -> list[StoredEvent]:
+        """Some of the events of steps [start_step, end_step), from the first on; [] if none."""
+        self._insert_gathered()
+        return super().event_page(number, attempt, start_step, end_step)
+
+    def find_digest(self, number: int, digest: bytes) -> KnownEvent | None:
+        """Where the session wrote the event of this digest; newest first, in the end all rows."""
+        self._insert_gathered()
+        return super().find_digest(number, digest)
 
     def next_number(self) -> int:
         """The number of the next session; without holes, so that a lost row shows."""
@@ -126,18 +160,16 @@ class SqliteStore(SqliteRows):
         """Store events at the end of the log, with their blob references; the last one's offset."""
         start = self._end.events
         self._first_step = events[0].event.step
-        self._db.executemany(
-            "INSERT INTO events VALUES(?, ?, ?, ?, ?, ?)",
-            [
-                (offset, number, event.attempt, event.step, digest, data)
-                for offset, (event, data, digest) in enumerate(events, start)
-            ],
+        self._gathered.extend(
+            (offset, number, event.attempt, event.step, digest, data)
+            for offset, (event, data, digest) in enumerate(events, start)
         )
+        if len(self._gathered) >= ROWS_GATHERED:
+            self._insert_gathered()
         uses = [
-            (number, event.attempt, event.step, content.data.digest)
+            (number, event.attempt, event.step, digest)
             for event, _, _ in events
-            for _, content in event.contents()
-            if isinstance(content.data, BlobRef)
+            for digest in blob_digests(event)
         ]
         if uses:
             self._db.executemany("INSERT OR IGNORE INTO blob_refs VALUES(?, ?, ?, ?)", uses)
@@ -171,6 +203,7 @@ class SqliteStore(SqliteRows):
         recent = self._recent.get(kept.number)
         if recent is None or recent.head != (kept.line.attempt, kept.line.next_step - 1):
             recent = self._read_recent(kept)
+        self._recent.move_to_end(kept.number)
         return recent.find(event_ids, kept.line.next_step)
 
     def put_cut(self, group: str, cut: Cut) -> None:
@@ -186,6 +219,20 @@ class SqliteStore(SqliteRows):
         """The cut committed by a consumer; the empty one if none was."""
         return read_cut(self._db, group)
 
+    def _insert_gathered(self) -> None:
+        if self._gathered:
+            self._db.executemany("INSERT INTO events VALUES(?, ?, ?, ?, ?, ?)", self._gathered)
+            self._gathered.clear()
+
+    def _forget(self) -> None:
+        self._version = None
+        self._must_write = False
+        self._gathered.clear()
+        self._sessions.clear()
+        self._recent.clear()
+        self._new.clear()
+        self._changed.clear()
+
     def _note_recent(self, number: int, events: Sequence[EncodedEvent]) -> None:
         recent = self._recent.get(number)
         if recent is None:
@@ -194,35 +241,41 @@ class SqliteStore(SqliteRows):
             # The line may go on from another chain of events: to be read again.
             del self._recent[number]
             return
-        for encoded in events:
-            event = encoded.event
-            recent.note(event.event_id, event.attempt, event.step)
+        recent.note([encoded.event.event_id for encoded in events], events[0].event.attempt)
 
     def _read_recent(self, kept: KeptSession) -> RecentIds:
+        self._insert_gathered()
         line = kept.line
         oldest = max(line.first_step, line.next_step - RECENT_EVENTS)
         recent = RecentIds(RECENT_EVENTS, oldest)
         for part in standing_ranges(
             self.claims_of(kept.session_id), line.attempt, line.next_step - 1
         ):
-            for row in self._db.execute(
-                "SELECT substr(data, 11, 16), attempt, step FROM events "
+            start = max(oldest, part.first_step)
+            if start >= part.end_step:
+                continue
+            rows = self._db.execute(
+                "SELECT step, substr(data, 11, 16) FROM events "
                 "WHERE session=? AND attempt=? AND step>=? AND step<? ORDER BY step",
-                (kept.number, part.attempt, max(oldest, part.first_step), part.end_step),
-            ):
-                if type(row[0]) is not bytes or row[2] != recent.next_step:
-                    raise StepGapError(
-                        "an event of the line is missing or damaged",
-                        hint="run `steplog check`; the session takes no appends like this",
-                        session_id=kept.session_id,
-                        step=recent.next_step,
-                    )
-                recent.note(*row)
+                (kept.number, part.attempt, start, part.end_step),
+            ).fetchall()
+            if [step for step, _ in rows] != list(range(start, part.end_step)):
+                raise StepGapError(
+                    "events of the line are missing",
+                    hint="run `steplog check`; the session takes no appends like this",
+                    session_id=kept.session_id,
+                    step=start,
+                )
+            recent.note([bytes(event_id) for _, event_id in rows], part.attempt)
         self._recent[kept.number] = recent
-        self._recent.move_to_end(kept.number)
-        if len(self._recent) > RECENT_SESSIONS:
+        if len(self._recent) > SESSIONS_KEPT:
             self._recent.popitem(last=False)
         return recent
+
+
+def _changing_values(kept: KeptSession) -> tuple[Any, ...]:
+    changing: tuple[Any, ...] = _pick_changing(head_values(kept))
+    return changing
 
 
 def read_cut(db: sqlite3.Connection, group: str) -> Cut:
