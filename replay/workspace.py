@@ -14,7 +14,7 @@ from typing import Final, Literal
 from eventlog.blob_store import BlobStore, LocalBlobStore
 from eventlog.call_view import CallRow, pair_calls
 from eventlog.codec import decode_event
-from eventlog.config import create_config, read_config
+from eventlog.config import create_config, read_config, workspace_folder
 from eventlog.content import Content, argument_content
 from eventlog.errors import ConfigError, SessionExistsError, SessionNotFoundError
 from eventlog.event import Event, SessionSeeded
@@ -47,15 +47,7 @@ def open_workspace(
     Raises `ConfigError` for a URL of an unknown scheme, a folder of a newer format, or (with
     `create=False`) a folder that is no workspace; `LogUnavailableError` where it cannot be used.
     """
-    text = os.fspath(place)
-    if "://" in text:
-        scheme = text.split("://", 1)[0]
-        if scheme != "file":
-            raise ConfigError(
-                f"unknown workspace scheme {scheme!r}", hint="give a folder, or file:///a/folder"
-            )
-        text = text.removeprefix("file://")
-    folder = Path(text).expanduser().absolute()
+    folder = workspace_folder(place)
     if read_config(folder) is None:
         if not create:
             raise ConfigError(
