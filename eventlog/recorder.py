@@ -114,10 +114,15 @@ class SessionRecorder(OpenSession):
                 policy=policy,
                 idempotency_key=idempotency_key,
             )
-            step = self._writer.submit(body, actor="agent", key=idempotency_key)
+            started_ns = time.monotonic_ns()
+            step = self._writer.submit(
+                body,
+                actor="agent",
+                key=idempotency_key,
+                on_taken=lambda step: self._calls.note_call(step, body, started_ns),
+            )
             if effects == "external":
                 self.flush()
-            self._calls.note_call(step, body, time.monotonic_ns())
             return step
 
     def record_tool_return(
@@ -157,10 +162,17 @@ class SessionRecorder(OpenSession):
                 terminated=terminated,
                 truncated=truncated,
             )
-            change = self._state_after_return(state, pure=call.effects == "pure")
-            step = self._append(body, actor="tool", state_change=change)
-            self._calls.note_return(called_step, step)
-            return step
+            captured = self._captured_after(
+                state,
+                pure=call.effects == "pure",
+                unsaid="the result was recorded without a state",
+            )
+            return self._append(
+                body,
+                actor="tool",
+                captured=captured,
+                on_taken=lambda step: self._calls.note_return(called_step, step),
+            )
 
     def record_verification(
         self,
@@ -192,7 +204,8 @@ class SessionRecorder(OpenSession):
             supersedes_step=supersedes_step,
             duration_us=duration_us,
         )
-        return self._append(body, actor="verifier", state_change=self._state_given(state))
+        with self._writer.lock:
+            return self._append(body, actor="verifier", captured=self._captured(state))
 
     def record_message(
         self,
@@ -217,7 +230,8 @@ class SessionRecorder(OpenSession):
             tokens_out=tokens_out,
             duration_us=duration_us,
         )
-        return self._append(body, actor=role, state_change=self._state_given(state))
+        with self._writer.lock:
+            return self._append(body, actor=role, captured=self._captured(state))
 
     def record_effect(
         self,
@@ -231,8 +245,10 @@ class SessionRecorder(OpenSession):
     def record_state(self, reason: str, state: object = NOT_GIVEN) -> int:
         """Record that the state changed outside of a tool call. Returns the step."""
         with self._writer.lock:
-            change = self._state_after_return(state, pure=False)
-            return self._append(StateChanged(reason), actor="system", state_change=change)
+            captured = self._captured_after(
+                state, pure=False, unsaid="the change was recorded without the state"
+            )
+            return self._append(StateChanged(reason), actor="system", captured=captured)
 
     def annotate(self, name: str, value: object, *, about_step: int | None = None) -> int:
         """Record a note under a name of yours; never changes the state. Returns its step."""
