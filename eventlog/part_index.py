@@ -94,17 +94,21 @@ def read_parts(
     data: bytes, base: int, layout: Layout, levels: int = LEVELS_MAX
 ) -> tuple[PartIndex, int]:
     """As `read_index`, of the container and of all large ones in it; and where it ends."""
-    keyed = layout.kind in KEYED
+    keyed, pair_head = layout.kind in KEYED, key_at(layout.kind, 0)
     at = layout.first
     ends: list[int] = []
     parts: dict[int, PartIndex] = {}
     for number in range(layout.entry_count):
         if keyed:
-            at = end_of(data, key_at(layout.kind, at))
-        start, head = at, data[at]
-        at += FIXED_SIZES[head]
-        if at == start:
-            part = None
+            at += pair_head
+            size = FIXED_SIZES[data[at]]
+            at = at + size if size else end_of(data, at)
+        head = data[at]
+        size = FIXED_SIZES[head]
+        if size:
+            at += size
+        else:
+            start, part = at, None
             if head >= _MANY_ENTRIES_HEAD and levels:
                 part, at = _read_parts_at(data, start, levels - 1)
             else:
