@@ -9,11 +9,13 @@ from types import TracebackType
 from typing import Self
 
 from eventlog.canonical import decode
-from eventlog.errors import LogError, NotRestorableError, StepConflictError, SteplogError
-from eventlog.event import Body, StateChange, StateUnknown
+from eventlog.errors import NotRestorableError, StepConflictError, SteplogError
+from eventlog.event import Body
 from eventlog.not_given import NotGiven
-from eventlog.session_writer import SessionWriter
-from eventlog.state_capture import Recorded, StateCapture, StateObserver
+from eventlog.session_writer import SessionWriter, note_nothing
+from eventlog.state_capture import Captured, Recorded, StateCapture, StateObserver
+
+_UNCHANGED = Captured(None, None)
 
 
 class OpenSession:
@@ -32,7 +34,6 @@ class OpenSession:
         self._capture = capture
         self._read_state = read_state
         self._observe = observe
-        self._closed = False
 
     @property
     def session_id(self) -> str:
@@ -56,8 +57,8 @@ class OpenSession:
 
     @property
     def closed(self) -> bool:
-        """Whether the session was closed."""
-        return self._closed
+        """Whether this recorder closed the session."""
+        return self._writer.closed and self._writer.failure is None
 
     @property
     def state(self) -> object:
@@ -77,25 +78,26 @@ class OpenSession:
         return decode(self._capture.base)
 
     def close(self, reason: str = "done", *, error_type: str | None = None) -> int:
-        """End the session; the event holds its event count and Merkle root. Returns the step."""
+        """End the session; the event holds its event count and Merkle root. Returns the step.
+
+        Raises `StepConflictError` where it is closed already.
+        """
         with self._writer.lock:
             step = self._writer.submit_close(reason, error_type)
-            self._closed = True
             self.flush()
             return step
 
     def release(self, to_writer: str | None = None) -> None:
         """Give the claim up, so that another can go on without fencing anyone."""
-        self._writer.release(to_writer)
+        with self._writer.lock:
+            self._writer.refuse_if_unusable()
+            self._settle(at_end=True)
+            self._writer.release(to_writer)
 
     def flush(self) -> None:
         """Return when everything recorded so far is durable; raises what an append raised."""
         with self._writer.lock:
-            self._writer.await_durable()
-            if self._observe is not None:
-                capture = self._capture
-                state = capture.base if capture is not None and capture.known else None
-                self._observe(Recorded(self._writer.head, state, self._closed))
+            self._settle(at_end=self._writer.closed)
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +110,7 @@ class OpenSession:
     ) -> None:
         """Close `done`, or `error` after an Exception; leave open after an interrupt."""
         del kind, trace
-        if self._closed or self._writer.released or not self._writer.in_this_process:
+        if self.closed or self._writer.released or not self._writer.in_this_process:
             return
         if error is None:
             self.close()
@@ -124,23 +126,30 @@ class OpenSession:
             return
         try:
             self.close("error", error_type=type(error).__qualname__)
-        except LogError as failure:
+        except SteplogError as failure:
             error.add_note(f"steplog: session {self.session_id!r} stays open: {failure}")
 
-    def _state_after_return(
-        self, state: object, *, pure: bool
-    ) -> StateChange | StateUnknown | None:
+    def _settle(self, *, at_end: bool) -> None:
+        self._writer.await_durable()
+        if self._observe is not None:
+            capture = self._capture
+            state = capture.base if capture is not None and capture.known else None
+            self._observe(Recorded(self._writer.head, state, at_end))
+
+    def _captured_after(self, state: object, *, pure: bool, unsaid: str) -> Captured:
+        """The state after a step that may change it: as given, as read, or `unsaid`: unknown."""
         if not isinstance(state, NotGiven):
-            return self._state_given(state)
+            return self._captured(state)
         if self._capture is None or pure:
-            return None
+            return _UNCHANGED
         if self._read_state is not None:
             return self._capture.change_to(self._read_state())
-        return self._capture.forget("the result was recorded without a state")
+        return self._capture.forget(unsaid)
 
-    def _state_given(self, state: object) -> StateChange | None:
+    def _captured(self, state: object) -> Captured:
+        """The state as given with a step that does not change it by itself."""
         if isinstance(state, NotGiven):
-            return None
+            return _UNCHANGED
         if self._capture is None:
             raise StepConflictError(
                 "the session was begun without a state, so its events carry none",
@@ -156,14 +165,19 @@ class OpenSession:
         body: Body,
         *,
         actor: str,
-        state_change: StateChange | StateUnknown | None = None,
+        captured: Captured = _UNCHANGED,
+        on_taken: Callable[[int], None] = note_nothing,
     ) -> int:
+        """Append one event, durably. To be called under the lock where a state was captured."""
+
+        def taken(step: int) -> None:
+            if self._capture is not None and captured.change is not None:
+                self._capture.adopt(captured)
+            on_taken(step)
+
         with self._writer.lock:
-            try:
-                step = self._writer.submit(body, actor=actor, state_change=state_change)
-            except SteplogError:
-                if self._capture is not None and state_change is not None:
-                    self._capture.undo()
-                raise
+            step = self._writer.submit(
+                body, actor=actor, state_change=captured.change, on_taken=taken
+            )
             self.flush()
             return step

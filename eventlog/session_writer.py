@@ -1,8 +1,8 @@
 """`SessionWriter`: appends one session's events in order, under one claim.
 
 What the recorder stands on: it makes each event follow the last one, keeps count and Merkle root of
-the session's own events, and waits for durability. After a refused or uncertain append it is of no
-more use, because every later event would stand on one that is not there.
+the session's own events, and waits for durability. After a refused, uncertain or interrupted
+append it is of no more use, because every later event would stand on one that is not there.
 """
 
 import os
@@ -10,20 +10,40 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
 from eventlog.codec import fit_event
-from eventlog.errors import FencedError, LogError
-from eventlog.event import Body, Event, LineHead, SessionClosed, StateChange, StateUnknown
+from eventlog.errors import FencedError, StepConflictError, SteplogError
+from eventlog.event import (
+    Annotated,
+    Body,
+    Event,
+    LineHead,
+    SessionClosed,
+    StateChange,
+    StateUnknown,
+    SubjectErased,
+    Verified,
+)
 from eventlog.ids import event_id_from_key, mint_event_id
 from eventlog.log import EventLog, Receipt
 from eventlog.merkle_root import MerkleRoot
+
+AFTER_CLOSE: Final = (Verified, Annotated, SubjectErased)
+"""What may still be appended to a closed session (FORMATS section 4, rule 6)."""
+
+SUBMITTED_MAX: Final = 1_024
+"""Appends not yet known to be durable; before one more, those before it are waited for."""
 
 
 def wall_clock_us() -> int:
     """Microseconds since 1970 UTC."""
     return time.time_ns() // 1000
+
+
+def note_nothing(_step: int) -> None:
+    """For an event that nothing in memory hangs on."""
 
 
 class LinePosition(NamedTuple):
@@ -39,6 +59,14 @@ class LinePosition(NamedTuple):
         return cls(LineHead.before_seed(session_id), MerkleRoot(), 0)
 
 
+class _Submitted(NamedTuple):
+    """An append on its way: its future, and the digest that its receipt must name."""
+
+    receipt: "Future[Receipt]"
+    step: int
+    event_digest: bytes
+
+
 class SessionWriter:
     """The append side of one recorder. Thread-safe through `lock`; unusable in a forked child."""
 
@@ -52,14 +80,16 @@ class SessionWriter:
     ) -> None:
         self.lock = threading.RLock()
         self.head = position.head
+        self.closed = False
         self.released = False
-        self.failure: LogError | None = None
+        self.failure: SteplogError | None = None
         self._log = log
         self._blobs = blobs
         self._root = position.root
         self._own_count = position.own_count
         self._clock_us = clock_us
-        self._pending: list[Future[Receipt]] = []
+        self._submitted: list[_Submitted] = []
+        self._half_done = False
         self._pid = os.getpid()
 
     @property
@@ -74,10 +104,17 @@ class SessionWriter:
         actor: str,
         state_change: StateChange | StateUnknown | None = None,
         key: str | None = None,
+        on_taken: Callable[[int], None] = note_nothing,
     ) -> int:
-        """Make the next event and give it to the log; returns its step, not yet durable."""
+        """Make the next event and give it to the log; returns its step, not yet durable.
+
+        `on_taken` gets the step as soon as the log has the event, for all that must never be
+        thought to have happened without it: an interrupt leaves either both or a dead writer.
+        """
         with self.lock:
-            self.refuse_if_unusable()
+            self.refuse_if_unusable(body)
+            if len(self._submitted) >= SUBMITTED_MAX:
+                self.await_durable()
             session_id = self.head.session_id
             event = Event.following(
                 self.head,
@@ -89,31 +126,40 @@ class SessionWriter:
             )
             encoded = fit_event(event, self._blobs.put_blob)
             step = encoded.event.step
-            self._pending.append(
-                self._log.submit_events(session_id, [encoded], expected_step=self.head.step)
-            )
-            self.head = LineHead(session_id, step, self.head.attempt, encoded.digest)
+            self._half_done = True
+            try:
+                receipt = self._log.submit_events(
+                    session_id, [encoded], expected_step=self.head.step
+                )
+            except SteplogError:
+                self._half_done = False
+                raise
+            self._submitted.append(_Submitted(receipt, step, encoded.digest))
+            on_taken(step)
             self._root.add(encoded.data)
             self._own_count += 1
+            self.head = LineHead(session_id, step, self.head.attempt, encoded.digest)
+            self._half_done = False
             return step
 
     def await_durable(self) -> None:
         """Return when everything submitted is durable; raises what its append raised."""
         with self.lock:
             try:
-                for pending in self._pending:
-                    pending.result()
-            except LogError as failure:
+                while self._submitted:
+                    # Taken off only when answered: an interrupted wait can be gone on with.
+                    self._require_own(self._submitted[0], self._submitted[0].receipt.result())
+                    del self._submitted[0]
+            except SteplogError as failure:
                 self.failure = failure
+                self._submitted.clear()
                 raise
-            finally:
-                self._pending.clear()
 
     def submit_close(self, reason: str, error_type: str | None) -> int:
         """Submit the close, with count and root over the session's own events before it."""
         with self.lock:
             body = SessionClosed(reason, self._own_count, self._root.root(), error_type)
-            return self.submit(body, actor="system")
+            return self.submit(body, actor="system", on_taken=self._note_closed)
 
     def release(self, to_writer: str | None) -> None:
         """Give the claim up. Raises `FencedError` where it is lost already."""
@@ -123,19 +169,46 @@ class SessionWriter:
             self._log.release(self.head.session_id, to_writer)
             self.released = True
 
-    def refuse_if_unusable(self) -> None:
-        """Raise where nothing can be appended any more."""
+    def refuse_if_unusable(self, body: Body | None = None) -> None:
+        """Raise where nothing, or not this, can be appended any more."""
         if not self.in_this_process:
-            raise FencedError(
+            raise self._fenced(
                 "this recorder belongs to the process that made it",
-                hint="open the workspace in the child and resume or record a session there",
-                session_id=self.head.session_id,
+                "open the workspace in the child and resume or record a session there",
             )
         if self.released:
-            raise FencedError(
-                "this recorder released the session",
-                hint="resume the session to record more",
-                session_id=self.head.session_id,
+            raise self._fenced(
+                "this recorder released the session", "resume the session to record more"
             )
         if self.failure is not None:
             raise self.failure
+        if self._half_done:
+            raise self._fenced(
+                "an append of this recorder was interrupted half-way",
+                "resume the session: what the log has taken is there",
+            )
+        if self.closed and not isinstance(body, AFTER_CLOSE):
+            raise StepConflictError(
+                "the session is closed",
+                hint="fork it, or resume it with reopen=True",
+                expected=self.head.step,
+                actual=self.head.step,
+                session_id=self.head.session_id,
+            )
+
+    def _note_closed(self, _step: int) -> None:
+        self.closed = True
+
+    def _require_own(self, submitted: _Submitted, receipt: Receipt) -> None:
+        if receipt.event_digest != submitted.event_digest:
+            raise StepConflictError(
+                f"the event was recorded at step {receipt.last_step} already, under the same id",
+                hint="resume the session; give each call an idempotency key of its own",
+                expected=submitted.step,
+                actual=receipt.last_step,
+                session_id=receipt.session_id,
+                step=submitted.step,
+            )
+
+    def _fenced(self, message: str, hint: str) -> FencedError:
+        return FencedError(message, hint=hint, session_id=self.head.session_id)

@@ -1,28 +1,30 @@
 """`StateCapture`: the state after each step, as the state change its event carries.
 
 Holds the canonical bytes of the last known state and nothing of the caller's: a captured value is
-encoded at once. Used by the recorder.
+encoded at once. A capture is first only proposed; it counts from the moment the log has taken the
+event that carries it. Used by the recorder.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from eventlog.canonical import decode, digest_of, encode, find_shared
+from eventlog.canonical import digest_of, encode, find_shared, may_share_rngs
 from eventlog.content import CANONICAL_VALUE, STATE_PATCH, Content
 from eventlog.encoded_state import EncodedState
 from eventlog.errors import ValueNotEncodableError
 from eventlog.event import LineHead, StateChange, StateUnknown
-from eventlog.state_patch import Operation, apply
 
 # Looking for objects reached twice walks the live value in Python; beyond this size the walk
 # would cost more than the capture itself, so it is made at the session's first state only.
+# Random generators are looked for at any size: a shared one draws other numbers after a restore.
 SHARED_CHECK_BYTES_MAX: Final = 64 * 1024
 
 
 class Recorded(NamedTuple):
     """What an observer is told: the last durable event, and the state's canonical bytes after it.
 
-    `state_bytes` is None where the state is not known; `at_end` where the session was closed.
+    `state_bytes` is None where the state is not known; `at_end` where the session was closed, or
+    is about to be released.
     """
 
     head: LineHead
@@ -33,13 +35,19 @@ class Recorded(NamedTuple):
 StateObserver = Callable[[Recorded], None]
 
 
+class Captured(NamedTuple):
+    """A capture not yet adopted: what the event says, and the state after it if that is known."""
+
+    change: StateChange | StateUnknown | None
+    after: EncodedState | None
+
+
 class StateCapture:
     """The last known state of one session, and whether it is still known."""
 
     def __init__(self, base: bytes, *, known: bool = True) -> None:
         self._base = EncodedState(base)
         self.known = known
-        self._before = (self._base, known)
 
     @property
     def base(self) -> bytes:
@@ -53,40 +61,36 @@ class StateCapture:
         _refuse_shared(value)
         return cls(data), Content(CANONICAL_VALUE, data)
 
-    def change_to(self, value: object) -> StateChange | None:
-        """The change from the last known state to `value`; None where nothing changed."""
+    def change_to(self, value: object) -> Captured:
+        """The change from the last known state to `value`; none where nothing changed.
+
+        Raises `ValueNotEncodableError` naming the path.
+        """
         after = encode(value)
         if len(after) <= SHARED_CHECK_BYTES_MAX:
             _refuse_shared(value)
-        return self._adopt(after)
-
-    def change_by(self, patch: Sequence[Operation]) -> StateChange | None:
-        """The change that `patch` makes to the last known state (environments that know it)."""
-        own_patch = decode(encode(list(patch)), opaque=True)
-        return self._adopt(encode(apply(own_patch, decode(self.base, opaque=True))))
-
-    def forget(self, reason: str) -> StateUnknown:
-        """From here on the state is not known, until it is captured again."""
-        self._before = (self._base, self.known)
-        self.known = False
-        return StateUnknown(reason)
-
-    def undo(self) -> None:
-        """Take the last change back: its event was refused, so nothing may stand on it."""
-        self._base, self.known = self._before
-
-    def _adopt(self, after: bytes) -> StateChange | None:
+        elif may_share_rngs(after):
+            _refuse_shared(value, rngs_only=True)
         if self.known and after == self.base:
-            return None
-        self._before = (self._base, self.known)
-        patch, self._base = self._base.patch_to(after)
-        self.known = True
-        return StateChange(Content(STATE_PATCH, patch), digest_of(after))
+            return Captured(None, self._base)
+        patch, following = self._base.patch_to(after)
+        return Captured(StateChange(Content(STATE_PATCH, patch), digest_of(after)), following)
+
+    def forget(self, reason: str) -> Captured:
+        """From here on the state is not known, until it is captured again."""
+        return Captured(StateUnknown(reason), None)
+
+    def adopt(self, captured: Captured) -> None:
+        """The log has taken the event that carries this capture."""
+        if captured.after is None:
+            self.known = False
+        else:
+            self._base, self.known = captured.after, True
 
 
-def _refuse_shared(value: object) -> None:
+def _refuse_shared(value: object, *, rngs_only: bool = False) -> None:
     """A value restored from its bytes has two objects where the live one had one reached twice."""
-    shared = find_shared(value)
+    shared = find_shared(value, rngs_only=rngs_only)
     if shared:
         first, second = shared[0]
         raise ValueNotEncodableError(
