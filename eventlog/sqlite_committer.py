@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from eventlog.errors import AppendUncertainError, LogUnavailableError, SteplogError
+from eventlog.fork_gate import gate
 from eventlog.log import Receipt
 from eventlog.sqlite_connection import open_writer
 from eventlog.sqlite_errors import as_ours, as_unavailable, surely_not_committed
@@ -80,6 +81,7 @@ class Committer:
         self._identity: tuple[int, int] | None = None
         self._since_checkpoint_bytes = 0
         self._uncertain: dict[str, Written] = {}
+        gate.add(self)
 
     def serve(self, take: Callable[[], Sequence[Request]]) -> None:
         """Run what `take` gives as one transaction, and answer it.
@@ -92,7 +94,8 @@ class Committer:
             give_answers(_all(take(), Failed(as_unavailable(error, self._path))))
             return
         try:
-            answers = self._serve_locked(take)
+            with gate:
+                answers = self._serve_locked(take)
         finally:
             self._lock.release()
         give_answers(answers)
@@ -125,18 +128,20 @@ class Committer:
 
     def close(self) -> None:
         """Copy the write-ahead log into the file, let go of it and of the lock file."""
-        if self._db is not None:
-            self._copy_wal("TRUNCATE")
+        with gate:
+            if self._db is not None:
+                self._copy_wal("TRUNCATE")
+            self._disconnect()
+        self._lock.close()
+
+    def let_go(self) -> None:
+        """Close the connection, before a fork; the next request opens another."""
         self._disconnect()
-        self._lock.close()
 
-    def held(self) -> Sequence[object]:
-        """What a forked child must neither use nor let be finalised."""
-        return (self._db, self._store)
-
-    def abandon(self) -> None:
-        """In a forked child: close its copy of the lock's descriptor, touch nothing else."""
+    def left_behind(self) -> Sequence[object]:
+        """In a forked child: let go of the lock file; the connection, if it is still there."""
         self._lock.close()
+        return () if self._db is None else (self._db,)
 
     def _acquire(self) -> None:
         if not self._lock.try_acquire():
@@ -240,6 +245,8 @@ class Committer:
         if self._db is None or self._store is None:
             self._require_same_file()
             self._db = open_writer(self._path)
+            if not self._lock.is_marked():
+                self._lock.mark()
             self._store = SqliteStore(self._db)
             self._require_same_file()
         return self._store
@@ -278,7 +285,9 @@ class Committer:
             _logger.warning("no checkpoint: %s", as_unavailable(error, self._path))
             return
         try:
-            self._copy_wal("PASSIVE")
+            with gate:
+                if self._db is not None:
+                    self._copy_wal("PASSIVE")
         finally:
             self._lock.release()
 

@@ -18,6 +18,7 @@ from eventlog.errors import (
     IncompatibleSchemaError,
     LogUnavailableError,
 )
+from eventlog.fork_gate import gate
 from eventlog.sqlite_lock import LogLock
 from eventlog.sqlite_rows import LogEnd, read_log_end, write_log_end
 from eventlog.sqlite_schema import APPLICATION_ID, FORMAT, PAGE_BYTES, TABLES
@@ -32,13 +33,19 @@ READER_CACHE_KIB: Final = 4 * 1024
 def create_log(path: Path) -> None:
     """Make an empty log at `path`, whole or not at all, unless there is a file already.
 
-    Raises sqlite3's errors, `OSError`, `LogUnavailableError`.
+    Raises sqlite3's errors, `OSError`, `LogUnavailableError`, and `EventCorruptError` where there
+    was a log before: one that is gone must not pass for one that is empty.
     """
     lock = LogLock(path)
     lock.acquire()
     try:
-        if path.exists() and path.stat().st_size > 0:
+        if path.exists():
             return
+        if lock.is_marked():
+            raise EventCorruptError(
+                f"the log {path} is gone: its lock file says that there was one",
+                hint=f"restore it from a copy; to begin anew, remove {path.name}.lock as well",
+            )
         half = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         try:
             _create_tables(half)
@@ -46,6 +53,7 @@ def create_log(path: Path) -> None:
                 sync_file(whole.fileno())
             os.replace(half, path)
             sync_folder(path.parent)
+            lock.mark()
         finally:
             for suffix in ("", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
@@ -93,6 +101,11 @@ def require_ours(db: sqlite3.Connection, path: Path) -> None:
     Raises `IncompatibleSchemaError` (newer), `ConfigError` (another program's database) and
     `EventCorruptError` (damaged).
     """
+    if path.stat().st_size == 0:
+        raise EventCorruptError(
+            f"the log {path} is empty: a log never is",
+            hint=f"restore it from a copy; to begin anew, remove it and {path.name}.lock",
+        )
     version = db.execute("PRAGMA user_version").fetchone()[0]
     found = dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
     if not found.keys() & TABLES.keys():
@@ -117,6 +130,11 @@ def require_ours(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _connect(path: Path, options: str) -> sqlite3.Connection:
+    if gate.carried_over:
+        raise LogUnavailableError(
+            f"{path} cannot be opened here: this process was forked in the middle of using a log",
+            hint="start processes with spawn or forkserver, or fork before the log is used",
+        )
     return sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{options}",
         uri=True,

@@ -7,6 +7,9 @@ processes can wait for seconds. Waiters on a file lock are woken as soon as it i
 import fcntl
 import os
 from pathlib import Path
+from typing import Final
+
+_MARK: Final = b"a steplog log was begun here\n"
 
 
 class LogLock:
@@ -32,6 +35,15 @@ class LogLock:
         """Let the next process have it."""
         if self._descriptor is not None:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def mark(self) -> None:
+        """Note in the lock file that a log was begun; call with the lock held. Durable."""
+        os.pwrite(self._opened(), _MARK, 0)
+        os.fsync(self._opened())
+
+    def is_marked(self) -> bool:
+        """Whether a log was ever begun here, even if its file is gone now."""
+        return os.pread(self._opened(), len(_MARK), 0) == _MARK
 
     def _opened(self) -> int:
         if self._descriptor is None:

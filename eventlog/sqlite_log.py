@@ -20,6 +20,8 @@ from eventlog.awaited import Awaited
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
 from eventlog.errors import LogError
+from eventlog.event import LineHead
+from eventlog.fork_gate import gate
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.kept_rows import PARTITION
 from eventlog.line_reading import checked_record, plan_line, read_plan
@@ -70,8 +72,9 @@ class SqliteLog(EventLog):
         self._lock = threading.Lock()
         with errors_of(self._path):
             refuse_network_mount(self._path.parent)
-            if not self._path.exists() or self._path.stat().st_size == 0:
-                create_log(self._path)
+            if not self._path.exists():
+                with gate:
+                    create_log(self._path)
         self._own = _Own(self._path)
         _handles.add(self)
 
@@ -102,11 +105,16 @@ class SqliteLog(EventLog):
         return answer.result()
 
     def take_over(
-        self, session_ids: Sequence[str], *, stands_on: Mapping[str, bytes], reason: str
+        self,
+        session_ids: Sequence[str],
+        *,
+        stands_on: Mapping[str, bytes],
+        reason: str,
+        heads: Mapping[str, LineHead] | None = None,
     ) -> dict[str, int]:
         """Claim sessions for this handle, all in one commit."""
         wanted = tuple(session_ids)
-        wish = Takeover(wanted, dict(stands_on), reason)
+        wish = Takeover(wanted, dict(stands_on), reason, dict(heads or {}))
         claimant = self._claimant()
         return self._ask(lambda store: take_over(store, wish, claimant), wanted)
 
@@ -229,7 +237,7 @@ class SqliteLog(EventLog):
         return own
 
     def _forget_parent(self) -> None:
-        never_finalise((self._own, *self._own.reader.held()))
+        never_finalise(self._own.reader.left_behind())
         self._lock = threading.Lock()
 
 

@@ -1,8 +1,7 @@
 """What of a SQLite log belongs to this process: writers by file, and what a fork leaves behind.
 
-A connection must never be used, nor closed, in a process that did not open it: closing it there
-could drop files and locks that the parent still uses. So a forked child forgets its parent's
-connections without letting them be finalised, and makes its own when it needs one.
+No connection survives a fork (`fork_gate`). Where one had to be carried over all the same, the
+child must neither use it nor close it, which could drop files that the parent still uses.
 """
 
 import atexit
@@ -58,8 +57,7 @@ def _forget_parent() -> None:
     global _process
     parent, _process = _process, _Process()
     for writer in parent.writers.values():
-        never_finalise((writer, *writer.committer.held()))
-        writer.committer.abandon()
+        never_finalise(writer.committer.left_behind())
 
 
 def _stop_all() -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from eventlog.cut import Cut
 from eventlog.errors import SessionNotFoundError, StepGapError
+from eventlog.fork_gate import gate
 from eventlog.kept_rows import PARTITION, KeptSession, Mark, StoredEvent
 from eventlog.line_checking import BlobUse
 from eventlog.line_reading import checked_record
@@ -42,6 +43,7 @@ class SqliteReader:
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._closed = False
+        gate.add(self)
         # Opened at once, so that a file that cannot be read is refused when the log is opened.
         with self.connection():
             pass
@@ -49,7 +51,7 @@ class SqliteReader:
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
         """A connection for one question; errors met with it leave as ours."""
-        with errors_of(self._path):
+        with errors_of(self._path), gate:
             with self._lock:
                 db = self._idle.pop() if self._idle else None
             if db is None:
@@ -72,12 +74,17 @@ class SqliteReader:
             self._closed = True
             idle, self._idle = self._idle, []
         for db in idle:
-            with errors_of(self._path):
+            with errors_of(self._path), gate:
                 db.close()
 
-    def held(self) -> Sequence[object]:
-        """What a forked child must neither use nor let be finalised."""
-        return (self, *self._idle)
+    def let_go(self) -> None:
+        """Close what is idle, before a fork; questions open new connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def left_behind(self) -> Sequence[object]:
+        """In a forked child: connections that are still there."""
+        return tuple(self._idle)
 
     def find_session(self, session_id: str) -> KeptSession | None:
         """The session's row; None where the log holds nothing of the session."""
