@@ -10,7 +10,12 @@ from typing import Final, NamedTuple
 
 from eventlog.append_rule import Accepted, Append, judge_append, require_owner
 from eventlog.codec import EncodedEvent, decode_event, encode_event
-from eventlog.errors import IntegrityError, SessionNotFoundError, StepNotFoundError
+from eventlog.errors import (
+    IntegrityError,
+    SessionNotFoundError,
+    StepConflictError,
+    StepNotFoundError,
+)
 from eventlog.event import Event, LineHead, SessionReleased, SessionResumed
 from eventlog.kept_rows import KeptSession, LineSource, LineStore, Mark
 from eventlog.line_reading import plan_chain, plan_to_digest, read_parts
@@ -30,11 +35,15 @@ class Claimant(NamedTuple):
 
 
 class Takeover(NamedTuple):
-    """A wish to own sessions: each goes on after the event of its digest."""
+    """A wish to own sessions: each goes on after the event of its digest.
+
+    `heads` are the lines' heads as the claimant has read them, where it has.
+    """
 
     session_ids: Sequence[str]
     stands_on: Mapping[str, bytes]
     reason: str
+    heads: Mapping[str, LineHead]
 
 
 def append_events(store: LineStore, append: Append) -> Receipt:
@@ -90,6 +99,7 @@ def _claim_append(
     store: LineStore, kept: KeptSession, wish: Takeover, claimant: Claimant
 ) -> Append:
     line = kept.line
+    _require_head(kept, wish.heads.get(kept.session_id))
     digest = wish.stands_on.get(kept.session_id)
     if digest is None:
         raise StepNotFoundError(
@@ -117,6 +127,19 @@ def _claim_append(
     head = LineHead(kept.session_id, from_step, attempt, parent)
     event = _own_event(head, body, claimant)
     return Append(kept.session_id, [event], from_step, claimant.writer_id)
+
+
+def _require_head(kept: KeptSession, read: LineHead | None) -> None:
+    head = kept.line.line_head(kept.session_id)
+    if read is not None and read != head:
+        raise StepConflictError(
+            f"the session stands at step {head.step} (attempt {head.attempt}), not at step "
+            f"{read.step} (attempt {read.attempt}) as it was read",
+            hint="read the session's head again; nothing was claimed",
+            expected=read.step,
+            actual=head.step,
+            session_id=kept.session_id,
+        )
 
 
 def _fork_event_digest(store: LineStore, kept: KeptSession) -> bytes:

@@ -137,14 +137,23 @@ class EventLog(ABC):
 
     @abstractmethod
     def take_over(
-        self, session_ids: Sequence[str], *, stands_on: Mapping[str, bytes], reason: str
+        self,
+        session_ids: Sequence[str],
+        *,
+        stands_on: Mapping[str, bytes],
+        reason: str,
+        heads: Mapping[str, LineHead] | None = None,
     ) -> dict[str, int]:
         """Claim sessions for this handle; each line goes on after the event of its digest.
 
         `stands_on[id]` is the digest of any event ever accepted in that session (or, at its fork
         step, its parent's): a later line is superseded. Appends one `session_resumed` per session,
         all in one atomic append (`over_release` where the session is released). Returns the new
-        attempt of each. Raises `SessionNotFoundError`, `StepNotFoundError` (digest unknown).
+        attempt of each.
+
+        `heads[id]`, where given, must be the line's head at that moment: who claims what it has
+        read does not set aside what the owner has written since. Raises `SessionNotFoundError`,
+        `StepNotFoundError` (digest unknown), `StepConflictError` (another head).
         """
 
     @abstractmethod

@@ -14,6 +14,7 @@ from eventlog.append_rule import Append, require_whole_batch
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
 from eventlog.errors import LogError, SessionNotFoundError, SteplogError
+from eventlog.event import LineHead
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.kept_rows import (
     PARTITION,
@@ -90,10 +91,15 @@ class MemoryLog(EventLog):
         return answer
 
     def take_over(
-        self, session_ids: Sequence[str], *, stands_on: Mapping[str, bytes], reason: str
+        self,
+        session_ids: Sequence[str],
+        *,
+        stands_on: Mapping[str, bytes],
+        reason: str,
+        heads: Mapping[str, LineHead] | None = None,
     ) -> dict[str, int]:
         """Claim sessions for this handle."""
-        wish = Takeover(tuple(session_ids), dict(stands_on), reason)
+        wish = Takeover(tuple(session_ids), dict(stands_on), reason, dict(heads or {}))
         claimant = self._claimant()
         with self._lock:
             self._require_open()

@@ -116,6 +116,21 @@ def test_several_sessions_are_claimed_together(keeper: Keeper) -> None:
     assert offsets == sorted(offsets)
 
 
+def test_a_take_over_of_what_was_read_does_not_set_aside_what_came_after(keeper: Keeper) -> None:
+    old, new = keeper.log, keeper.another_handle()
+    chain = seeded_chain(old, "s")
+    read = old.session_info("s").head
+    append_all(old, [chain.call()])
+    with pytest.raises(StepConflictError) as caught:
+        new.take_over(["s"], stands_on={"s": read.digest}, heads={"s": read}, reason="x")
+    assert (caught.value.expected, caught.value.actual) == (4, 5)
+    assert data_of(old.read_session("s")) == [encoded.data for encoded in chain.events]
+    head = old.session_info("s").head
+    rewound = {"s": chain.events[2].digest}
+    assert new.take_over(["s"], stands_on=rewound, heads={"s": head}, reason="x") == {"s": 2}
+    assert new.session_info("s").step_count == 4
+
+
 def test_a_take_over_claims_all_or_none(log: EventLog) -> None:
     chain = seeded_chain(log, "s")
     stands_on = {"s": chain.head.digest, "nobody": bytes(32)}
