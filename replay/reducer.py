@@ -11,7 +11,6 @@ from hashlib import sha256
 from typing import Final, NamedTuple, Protocol
 
 from eventlog.canonical import decode
-from eventlog.codec import EventPrefix
 from eventlog.content import BlobRef, Content, read_content
 from eventlog.errors import ConfigError, ReducerMissingError, ReducerVersionError
 from eventlog.event import (
@@ -34,10 +33,11 @@ FetchContent = Callable[[Content], bytes]
 
 
 class Reducer(Protocol):
-    """Builds a session's state from its events. States are in opaque form.
+    """Builds a session's state from its events. Pure; a state is a value with a canonical form.
 
     `begin` gives the state after the seed; `apply_event` the state after one later event, and may
     reuse the state it is given. `fetch` returns a content's bytes, from the blob store if need be.
+    A replay from a snapshot goes on with what `decode` makes of the state's bytes.
     """
 
     name: str
@@ -67,18 +67,18 @@ class CapturedReducer:
 
     def apply_event(self, state: object, event: Event, fetch: FetchContent) -> object:
         """The state after the event's `state_change`; events without one leave it as it is."""
-        return self.apply_prefix(state, event, fetch)
+        change = event.state_change
+        return apply_change(state, change, fetch) if isinstance(change, StateChange) else state
 
-    def apply_prefix(
-        self, state: object, prefix: EventPrefix | Event, fetch: FetchContent
-    ) -> object:
-        """As `apply_event`, from the part of the event that a fold decodes."""
-        change = prefix.state_change
-        if not isinstance(change, StateChange):
-            return state
-        data = change.patch.data
-        operations = decode(data if isinstance(data, bytes) else fetch(change.patch), opaque=True)
-        return apply(operations, state)
+
+def apply_change(state: object, change: StateChange, fetch: FetchContent) -> object:
+    """The state after a recorded change; `state`, in opaque form, is used up.
+
+    Raises `EventCorruptError` where the patch does not apply, `BlobCorruptError` where it is gone.
+    """
+    data = change.patch.data
+    operations = decode(data if isinstance(data, bytes) else fetch(change.patch), opaque=True)
+    return apply(operations, state)
 
 
 class TranscriptReducer:

@@ -1,26 +1,28 @@
 """`replay_to(session, step)`: the state after a step, folded from the nearest usable snapshot.
 
-A snapshot is never trusted more than the log: one that is damaged, of another reducer, or that
-stands on an event the line does not hold is reported and skipped; the next older one, or the seed,
-is used. Every folded step's digest is compared with the recorded one; the first that differs is a
-`DivergenceError`. Folding never runs the environment.
+A snapshot is never trusted more than the log: one that is damaged, of another reducer, that stands
+on an event the line does not hold, or whose state is not the one last recorded there, is reported
+and skipped; the next older one, or the seed, is used. Folding never runs the environment.
 """
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
-from eventlog.canonical import decode, digest_of, encode
-from eventlog.codec import EventPrefix, decode_event
+from eventlog.canonical import decode
+from eventlog.codec import decode_event
 from eventlog.content import BlobRef, Content
-from eventlog.errors import DivergenceError, EventCorruptError, NotRestorableError, SnapshotError
+from eventlog.errors import EventCorruptError, NotRestorableError, SnapshotError, StepNotFoundError
 from eventlog.event import StateChange, StateUnknown
 from eventlog.log import EventLog, LogRecord, SessionInfo
-from replay.reducer import CapturedReducer, Reducer, ReducerRegistry
+from replay.fold import Fold, initial_digest, recorded_state
+from replay.reducer import CapturedReducer, Reducer, ReducerRegistry, TranscriptReducer
 from snapshots.snapshot import Snapshot
 from snapshots.snapshot_store import SnapshotStore
 
-SkippedSnapshot = Callable[[str], None]
+# A snapshot is proven by the last state recorded before it. Nearly always that is so few steps
+# back; where it is not, the next look goes twice as far.
+LOOK_BACK_STEPS: Final = 4
 
 
 class Replayed(NamedTuple):
@@ -34,6 +36,7 @@ class Replayed(NamedTuple):
     step: int
     kind: str
     reducer: str
+    reducer_version: str
     state_bytes: bytes
     state_digest: bytes
     event_digest: bytes
@@ -52,14 +55,16 @@ class Replayed(NamedTuple):
         return decode(self.state_bytes, opaque=True)
 
 
-class _Start(NamedTuple):
-    """Where a fold begins: the state after `record`, from a snapshot or from the seed."""
+class _Asked(NamedTuple):
+    """What is replayed: the session, the step, and by which reducer.
 
-    state: object
-    state_bytes: bytes | None
-    record: LogRecord
-    rest: Iterator[LogRecord]
-    snapshot_step: int | None
+    `proves` says whether the recorded digests are those of this reducer's states.
+    """
+
+    info: SessionInfo
+    step: int
+    reducer: Reducer
+    proves: bool
 
 
 class Replayer:
@@ -87,52 +92,82 @@ class Replayer:
     ) -> Replayed:
         """The state after `step` (None: the last step of the line).
 
-        `reducer` replays with another reducer than the seed names. Raises
-        `SessionNotFoundError`, `StepNotFoundError`, `NotRestorableError`, `DivergenceError`,
-        `ReducerMissingError`, `ReducerVersionError`, and `IntegrityError`s.
+        `reducer` replays with another reducer than the seed names; its states have no recorded
+        digests to be held against. Raises `SessionNotFoundError`, `StepNotFoundError`,
+        `NotRestorableError`, `DivergenceError`, `ReducerMissingError`, `ReducerVersionError`, and
+        `IntegrityError`s.
         """
         info = self._log.session_info(session_id)
         target = info.head.step if step is None else step
-        chosen = self._choose_reducer(info, reducer)
+        if target < 0:
+            raise StepNotFoundError(
+                f"there is no step {target}",
+                hint=f"the session's steps are 0 to {info.head.step}",
+                session_id=session_id,
+            )
+        asked = self._asked(info, target, reducer)
         skipped: list[str] = []
-        start = None
-        if use_snapshots:
-            start = self._start_from_snapshot(info, target, chosen, skipped)
-        if start is None:
-            start = self._start_from_seed(session_id, target, chosen)
-        return self._fold(info, target, chosen, start, tuple(skipped))
+        fold, rest = (self._fold_from_snapshot(asked, skipped) if use_snapshots else None) or (
+            self._fold_from_seed(asked)
+        )
+        return self._finish(asked, fold, rest, tuple(skipped))
 
     def fetch(self, content: Content) -> bytes:
         """A content's bytes: inline, or from the blob store (re-hashed)."""
         data = content.data
         return self._blobs.get_blob(data) if isinstance(data, BlobRef) else data
 
-    def _choose_reducer(self, info: SessionInfo, name: str | None) -> Reducer:
-        if name is not None:
-            return self._reducers.find(name, None, session_id=info.session_id)
-        if info.state_coverage == "none" and info.reducer == CapturedReducer.name:
-            return self._reducers.find("transcript", None)
-        return self._reducers.find(info.reducer, info.reducer_version, session_id=info.session_id)
+    def snapshot_problem(self, snapshot: Snapshot) -> str | None:
+        """Why the log does not bear out a sound snapshot of the session's own; None if it does.
 
-    def _start_from_snapshot(
-        self, info: SessionInfo, target: int, reducer: Reducer, skipped: list[str]
-    ) -> _Start | None:
-        for snapshot in self._usable_snapshots(info, target, reducer, skipped):
-            records = self._log.read_session(info.session_id, snapshot.step, target + 1)
-            record = next(records)
-            if record.digest == snapshot.event_digest:
-                state = decode(snapshot.state, opaque=True)
-                return _Start(state, snapshot.state, record, records, snapshot.step)
-            skipped.append(f"snapshot of step {snapshot.step}: stands on another event")
+        Raises `IntegrityError`s where the log cannot be read there.
+        """
+        info = self._log.session_info(snapshot.session_id)
+        if snapshot.step > info.head.step:
+            return "it is ahead of the log"
+        reducer = self._reducers.find(snapshot.reducer, snapshot.reducer_version)
+        asked = self._asked(info, snapshot.step, reducer.name)
+        found = self._records_from(asked, snapshot)
+        return found if isinstance(found, str) else None
+
+    def _asked(self, info: SessionInfo, step: int, name: str | None) -> _Asked:
+        if name is not None and name != info.reducer:
+            reducer = self._reducers.find(name, None, session_id=info.session_id)
+        elif info.state_coverage == "none" and info.reducer == CapturedReducer.name:
+            reducer = self._reducers.find(TranscriptReducer.name, TranscriptReducer.version)
+        else:
+            reducer = self._reducers.find(
+                info.reducer, info.reducer_version, session_id=info.session_id
+            )
+        is_recorded = reducer.name == CapturedReducer.name or (
+            reducer.name == info.reducer and reducer.name != TranscriptReducer.name
+        )
+        return _Asked(info, step, reducer, is_recorded and info.state_coverage != "none")
+
+    def _fold_from_snapshot(
+        self, asked: _Asked, skipped: list[str]
+    ) -> tuple[Fold, Iterator[LogRecord]] | None:
+        for snapshot in self._usable_snapshots(asked, skipped):
+            found = self._records_from(asked, snapshot)
+            if isinstance(found, str):
+                skipped.append(f"snapshot of step {snapshot.step}: {found}")
+                continue
+            record, rest = found
+            fold = Fold.from_snapshot(
+                asked.reducer, self.fetch, record, snapshot, proves=asked.proves
+            )
+            return fold, rest
         return None
 
-    def _usable_snapshots(
-        self, info: SessionInfo, target: int, reducer: Reducer, skipped: list[str]
-    ) -> Iterator[Snapshot]:
-        owner: SessionInfo | None = info
-        limit = min(target, info.head.step)
+    def _usable_snapshots(self, asked: _Asked, skipped: list[str]) -> Iterator[Snapshot]:
+        """Sound snapshots by this reducer, newest first: the session's own, then its parents'."""
+        reducer = asked.reducer
+        owner: SessionInfo | None = asked.info
+        limit = min(asked.step, asked.info.head.step)
         while owner is not None:
-            for ref in self._snapshots.nearest_snapshots(owner.session_id, limit):
+            for ref in self._snapshots.nearest_snapshots(
+                owner.session_id, limit, report=lambda error: skipped.append(str(error))
+            ):
                 try:
                     snapshot = self._snapshots.get_snapshot(ref)
                 except SnapshotError as error:
@@ -148,121 +183,104 @@ class Replayer:
             limit = min(limit, owner.parent_step)
             owner = self._log.session_info(owner.parent_session)
 
-    def _start_from_seed(self, session_id: str, target: int, reducer: Reducer) -> _Start:
-        records = self._log.read_session(session_id, 0, target + 1)
-        record = next(records)
-        state = reducer.begin(decode_event(record.data), self.fetch)
-        return _Start(state, None, record, records, None)
+    def _records_from(
+        self, asked: _Asked, snapshot: Snapshot
+    ) -> tuple[LogRecord, Iterator[LogRecord]] | str:
+        """The snapshot's event and those after it up to the asked step, or why it is not usable."""
+        session_id, step = asked.info.session_id, snapshot.step
+        looked_from = max(0, step - LOOK_BACK_STEPS)
+        records = self._log.read_session(session_id, looked_from, asked.step + 1)
+        before: list[LogRecord] = []
+        for record in records:
+            before.append(record)
+            if record.prefix.step == step:
+                break
+        record = before[-1]
+        if record.digest != snapshot.event_digest:
+            return "it stands on another event"
+        if not asked.proves:
+            return record, records
+        recorded = self._last_recorded(session_id, before)
+        if isinstance(recorded, StateUnknown):
+            # A reducer of the user's own may know what was not recorded; a captured state cannot.
+            if asked.reducer.name != CapturedReducer.name:
+                return record, records
+            return "the state was not recorded there"
+        if recorded != snapshot.state_digest:
+            return "its state is not the recorded one"
+        return record, records
 
-    def _fold(
-        self,
-        info: SessionInfo,
-        target: int,
-        reducer: Reducer,
-        start: _Start,
-        skipped: tuple[str, ...],
+    def _last_recorded(
+        self, session_id: str, before: list[LogRecord]
+    ) -> bytes | StateUnknown | None:
+        """What the log last says of the state up to the last of these records.
+
+        A digest, that it is unknown, or None where no state was ever recorded.
+        """
+        look_back = LOOK_BACK_STEPS
+        while True:
+            for record in reversed(before):
+                recorded = recorded_state(record)
+                if recorded is not None:
+                    return recorded
+            first = before[0].prefix.step
+            if first == 0:
+                return initial_digest(decode_event(before[0].data))
+            look_back *= 2
+            before = list(self._log.read_session(session_id, max(0, first - look_back), first))
+
+    def _fold_from_seed(self, asked: _Asked) -> tuple[Fold, Iterator[LogRecord]]:
+        records = self._log.read_session(asked.info.session_id, 0, asked.step + 1)
+        fold = Fold.from_seed(asked.reducer, self.fetch, next(records), proves=asked.proves)
+        return fold, records
+
+    def _finish(
+        self, asked: _Asked, fold: Fold, rest: Iterator[LogRecord], skipped: tuple[str, ...]
     ) -> Replayed:
-        fold = _Fold(info.session_id, reducer, self.fetch, start)
-        folded = 0
-        for record in start.rest:
-            fold.apply(record)
-            folded += 1
-        if fold.record.prefix.step != target:
+        info, step = asked.info, asked.step
+        first = fold.record.prefix.step
+        fold.apply_all(rest)
+        last = fold.record
+        if last.prefix.step != step:
             raise EventCorruptError(
-                f"the line ends at step {fold.record.prefix.step}, before step {target}",
+                f"the line ends at step {last.prefix.step}, before step {step}",
                 hint="run `steplog check` on the session",
                 session_id=info.session_id,
-                step=target,
+                step=step,
             )
         if fold.unknown_since is not None:
-            raise self._not_restorable(info, target, fold)
+            raise self._not_restorable(info, step, fold.unknown_since)
         state_bytes, state_digest = fold.proven_state()
         return Replayed(
             info.session_id,
-            target,
-            fold.record.prefix.kind,
-            reducer.name,
+            step,
+            last.prefix.kind,
+            asked.reducer.name,
+            asked.reducer.version,
             state_bytes,
             state_digest,
-            fold.record.digest,
-            start.snapshot_step,
-            folded,
+            last.digest,
+            fold.snapshot_step,
+            step - first,
             skipped,
         )
 
-    def _not_restorable(self, info: SessionInfo, target: int, fold: "_Fold") -> NotRestorableError:
-        last_known = None if fold.unknown_since is None else fold.unknown_since - 1
+    def _not_restorable(
+        self, info: SessionInfo, step: int, unknown_since: int
+    ) -> NotRestorableError:
         next_known = None
-        if target < info.head.step:
-            for record in self._log.read_session(info.session_id, target + 1):
+        if step < info.head.step:
+            for record in self._log.read_session(info.session_id, step + 1):
                 if isinstance(record.prefix.state_change, StateChange):
                     next_known = record.prefix.step
                     break
+        last_known = unknown_since - 1
         return NotRestorableError(
-            f"the state after step {target} was not recorded: last known after step "
-            f"{last_known}, next known after step {next_known}",
+            f"the state after step {step} was not recorded: last known after step {last_known}, "
+            f"next known after step {next_known}",
             hint="replay to one of these steps, or to this one with reducer 'transcript'",
             last_known=last_known,
             next_known=next_known,
             session_id=info.session_id,
-            step=target,
+            step=step,
         )
-
-
-class _Fold:
-    """One fold in progress: the state after `record`, and since when it is not known."""
-
-    def __init__(
-        self, session_id: str, reducer: Reducer, fetch: Callable[[Content], bytes], start: _Start
-    ) -> None:
-        self._session_id = session_id
-        self._reducer = reducer
-        self._captured = reducer if isinstance(reducer, CapturedReducer) else None
-        self._checks_digests = reducer.name != "transcript"
-        self._fetch = fetch
-        self._state = start.state
-        self._state_bytes = start.state_bytes
-        self.record = start.record
-        self.unknown_since: int | None = None
-        if start.state_bytes is None:
-            self._check(start.record.prefix)
-
-    def apply(self, record: LogRecord) -> None:
-        """Fold one record. Raises `DivergenceError` where the recorded digest differs."""
-        self.record = record
-        prefix = record.prefix
-        if self._captured is None:
-            event = decode_event(record.data)
-            self._state = self._reducer.apply_event(self._state, event, self._fetch)
-            self._state_bytes = None
-            self._check(prefix)
-        elif prefix.state_change is not None:
-            self._state = self._captured.apply_prefix(self._state, prefix, self._fetch)
-            self._check(prefix)
-
-    def proven_state(self) -> tuple[bytes, bytes]:
-        """The state's canonical bytes and their digest."""
-        data = self._state_bytes if self._state_bytes is not None else encode(self._state)
-        return data, digest_of(data)
-
-    def _check(self, prefix: EventPrefix) -> None:
-        if not self._checks_digests:
-            return
-        change = prefix.state_change
-        if isinstance(change, StateUnknown):
-            if self.unknown_since is None:
-                self.unknown_since = prefix.step
-            return
-        if change is None:
-            return
-        self.unknown_since = None
-        self._state_bytes = encode(self._state)
-        found = digest_of(self._state_bytes)
-        if found != change.digest:
-            raise DivergenceError(
-                f"the replayed state has digest {found.hex()[:16]}.., recorded was "
-                f"{change.digest.hex()[:16]}..",
-                hint="the reducer or the recorded patch is not the one the session ran with",
-                session_id=self._session_id,
-                step=prefix.step,
-            )

@@ -12,7 +12,6 @@ from typing import Final
 
 from eventlog.canonical import digest_of
 from eventlog.errors import LogUnavailableError, SnapshotError
-from eventlog.log import SessionInfo
 from eventlog.state_capture import Recorded, StateObserver
 from replay.reducer import CapturedReducer
 from replay.replayer import Replayed
@@ -32,11 +31,19 @@ class SnapshotTaker:
 
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
+        self.passed_over = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._waiting: dict[Future[None], int] = {}
         self._worker: ThreadPoolExecutor | None = None
-        self._pid = os.getpid()
-        self.passed_over = 0
+
+    def _leave_parent(self) -> None:
+        # In a forked child the worker is not there, its futures never end, the lock may be held.
+        if os.getpid() != self._pid:
+            self._begin()
 
     def observer(
         self, policy: SnapshotPolicy | None, reducer: str, snapshot_step: int | None = None
@@ -71,9 +78,8 @@ class SnapshotTaker:
 
         return observe
 
-    def take(self, replayed: Replayed, info: SessionInfo) -> SnapshotRef:
+    def take(self, replayed: Replayed) -> SnapshotRef:
         """Store a replayed state now. Raises `SnapshotError`, `LogUnavailableError`."""
-        version = info.reducer_version if replayed.reducer == info.reducer else "1"
         return self._store.put_snapshot(
             Snapshot(
                 replayed.session_id,
@@ -81,13 +87,14 @@ class SnapshotTaker:
                 replayed.event_digest,
                 replayed.state_digest,
                 replayed.reducer,
-                version,
+                replayed.reducer_version,
                 replayed.state_bytes,
             )
         )
 
     def wait(self) -> None:
         """Return when every snapshot that was due is stored or given up."""
+        self._leave_parent()
         with self._lock:
             waiting = list(self._waiting)
         for future in waiting:
@@ -95,20 +102,25 @@ class SnapshotTaker:
 
     def close(self) -> None:
         """Wait, then end the thread. Idempotent."""
-        if self._worker is not None and os.getpid() == self._pid:
-            self._worker.shutdown(wait=True)
-            self._worker = None
+        self._leave_parent()
+        with self._lock:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.shutdown(wait=True)
 
     def _store_later(self, snapshot: Snapshot) -> None:
+        self._leave_parent()
         with self._lock:
-            if self._worker is None or os.getpid() != self._pid:
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix="steplog-snapshots")
-                self._waiting.clear()
-                self._pid = os.getpid()
             if sum(self._waiting.values()) + len(snapshot.state) > WAITING_BYTES_MAX:
                 self.passed_over += 1
                 return
-            future = self._worker.submit(self._store_now, snapshot)
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="steplog-snapshots")
+            try:
+                future = self._worker.submit(self._store_now, snapshot)
+            except RuntimeError as error:  # no thread to be had, or the interpreter is ending
+                self._give_up(error)
+                return
             self._waiting[future] = len(snapshot.state)
         # Outside the lock: a future that is done already calls back in this thread.
         future.add_done_callback(self._forget)
@@ -117,8 +129,12 @@ class SnapshotTaker:
         try:
             self._store.put_snapshot(snapshot._replace(state_digest=digest_of(snapshot.state)))
         except (SnapshotError, LogUnavailableError) as error:
-            self.passed_over += 1
-            _logger.warning("snapshot not taken: %s", error)
+            with self._lock:
+                self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.passed_over += 1
+        _logger.warning("snapshot not taken: %s", error)
 
     def _forget(self, future: "Future[None]") -> None:
         with self._lock:

@@ -162,7 +162,7 @@ class Workspace:
             state=state,
             at_step=at_step,
             reopen=reopen,
-            observer_for=lambda info: self._taker.observer(snapshots, info.reducer, info.head.step),
+            observer_for=lambda info, step: self._taker.observer(snapshots, info.reducer, step),
         )
 
     def replay(
@@ -238,7 +238,7 @@ class Workspace:
 
     def take_snapshot(self, session: str, step: int | None = None) -> SnapshotRef:
         """Store the state after `step` (default: the last) as a snapshot."""
-        return self._taker.take(self.replay(session, step), self.log.session_info(session))
+        return self._taker.take(self.replay(session, step))
 
     def import_file(
         self, path: str | os.PathLike[str], *, format: str = "auto"

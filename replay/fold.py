@@ -1,0 +1,150 @@
+"""`Fold`: a state brought forward event by event, each recorded digest compared on the way.
+
+A snapshot's state stays bytes until an event changes it: most replays from a snapshot change
+little. Does no reading but of blobs, through `fetch`. Used by the replayer.
+"""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Final
+
+from eventlog.canonical import decode, encode
+from eventlog.codec import decode_event
+from eventlog.content import BlobRef
+from eventlog.errors import DivergenceError, IntegrityError
+from eventlog.event import Event, SessionSeeded, StateChange, StateUnknown
+from eventlog.log import LogRecord
+from replay.reducer import CapturedReducer, FetchContent, Reducer, TranscriptReducer, apply_change
+from snapshots.snapshot import Snapshot
+
+_NOT_DECODED: Final = object()
+
+
+def recorded_state(record: LogRecord) -> bytes | StateUnknown | None:
+    """What an event says of the state after it: its digest, that it is unknown, or nothing."""
+    change = record.prefix.state_change
+    return change.digest if isinstance(change, StateChange) else change
+
+
+def initial_digest(seed: Event) -> bytes | None:
+    """The digest of the state that a session began with; None where none was recorded."""
+    if not isinstance(seed.body, SessionSeeded) or seed.body.initial_state is None:
+        return None
+    data = seed.body.initial_state.data
+    return data.digest if isinstance(data, BlobRef) else sha256(data).digest()
+
+
+class Fold:
+    """One fold in progress: the state after `record`, and since when it is not known.
+
+    `proves` says whether the recorded digests are those of this reducer's states. `snapshot_step`
+    is the step of the snapshot it began from, None for the seed.
+    """
+
+    def __init__(self, reducer: Reducer, fetch: FetchContent, proves: bool, record: LogRecord):
+        """Begin with `from_seed` or `from_snapshot`."""
+        self.record = record
+        self.snapshot_step: int | None = None
+        self.unknown_since: int | None = None
+        self._reducer = reducer
+        self._fetch = fetch
+        self._proves = proves
+        self._recorded: bytes | None = None
+        self._state: object = _NOT_DECODED
+        self._state_bytes: bytes | None = None
+
+    @classmethod
+    def from_seed(
+        cls, reducer: Reducer, fetch: FetchContent, record: LogRecord, *, proves: bool
+    ) -> "Fold":
+        """A fold of a whole line; `record` is its first event. Raises what decoding raises."""
+        fold = cls(reducer, fetch, proves, record)
+        seed = decode_event(record.data)
+        fold._state = reducer.begin(seed, fetch)
+        if proves:
+            fold._recorded = initial_digest(seed)
+            fold.proven_state()
+        return fold
+
+    @classmethod
+    def from_snapshot(
+        cls,
+        reducer: Reducer,
+        fetch: FetchContent,
+        record: LogRecord,
+        snapshot: Snapshot,
+        *,
+        proves: bool,
+    ) -> "Fold":
+        """A fold that goes on from a proven snapshot; `record` is the event it stands on."""
+        fold = cls(reducer, fetch, proves, record)
+        fold.snapshot_step = snapshot.step
+        fold._state_bytes = snapshot.state
+        return fold
+
+    def apply_all(self, records: Iterable[LogRecord]) -> None:
+        """Fold records. Raises `DivergenceError` at the first whose recorded digest differs."""
+        if isinstance(self._reducer, CapturedReducer):
+            self._apply_changes(records)
+        else:
+            self._apply_events(records)
+
+    def proven_state(self) -> tuple[bytes, bytes]:
+        """The state's canonical bytes and their digest, which is the recorded one if one is."""
+        if self._state_bytes is None:
+            self._state_bytes = encode(self._state)
+        found = sha256(self._state_bytes).digest()
+        if self._recorded is not None and found != self._recorded:
+            raise DivergenceError(
+                f"the replayed state has digest {found.hex()[:16]}.., recorded was "
+                f"{self._recorded.hex()[:16]}..",
+                hint="the reducer or the recorded patch is not the one the session ran with",
+                session_id=self.record.prefix.session_id,
+                step=self.record.prefix.step,
+            )
+        return self._state_bytes, found
+
+    def _apply_changes(self, records: Iterable[LogRecord]) -> None:
+        """Only the changes that events carry; an event without one is not even decoded."""
+        for record in records:
+            self.record = record
+            change = record.prefix.state_change
+            if change is None:
+                continue
+            if isinstance(change, StateUnknown):
+                if self.unknown_since is None:
+                    self.unknown_since = record.prefix.step
+                self._recorded = None
+                continue
+            if self._state is _NOT_DECODED:
+                assert self._state_bytes is not None
+                self._state = decode(self._state_bytes, opaque=True)
+            try:
+                self._state = apply_change(self._state, change, self._fetch)
+            except IntegrityError as error:
+                error.session_id, error.step = record.prefix.session_id, record.prefix.step
+                raise
+            self.unknown_since = None
+            self._prove(change)
+
+    def _apply_events(self, records: Iterable[LogRecord]) -> None:
+        if self._state is _NOT_DECODED:
+            assert self._state_bytes is not None
+            # A reducer of the user's own gets its values back live, as it made them.
+            opaque = isinstance(self._reducer, TranscriptReducer)
+            self._state = decode(self._state_bytes, opaque=opaque)
+        for record in records:
+            self.record = record
+            event = decode_event(record.data)
+            self._state = self._reducer.apply_event(self._state, event, self._fetch)
+            self._state_bytes = None
+            change = event.state_change
+            if isinstance(change, StateUnknown):
+                self._recorded = None
+            elif change is not None and self._proves:
+                self._prove(change)
+
+    def _prove(self, change: StateChange) -> None:
+        self._state_bytes = None
+        self._recorded = change.digest
+        self.proven_state()
