@@ -26,7 +26,7 @@ def test_it_finds_what_a_list_finds() -> None:
         first = {}
         for place, event_id in enumerate(line[-64:], max(0, len(line) - 64)):
             first.setdefault(event_id, 10 + place)
-        asked = rng.sample(line, min(3, len(line))) + [mint_event_id(), rng.randbytes(16)]
+        asked = [*rng.sample(line, min(3, len(line))), mint_event_id(), rng.randbytes(16)]
         steps = [first[event_id] for event_id in asked if event_id in first]
         assert recent.find(asked, end) == min(steps, default=None)
         assert window

@@ -185,7 +185,7 @@ for number in range(rounds):
     info = log.session_info("s")
     if info.writer != log.writer_id:
         log.take_over(["s"], stands_on={"s": info.head.digest}, reason=name)
-    chain = EventChain("s", seed=hash((name, number)) & 0xFFFF)
+    chain = EventChain("s", seed=1_000 * ord(name) + number)
     chain.head = log.session_info("s").head
     batch = [chain.call(), chain.returned()]
     try:

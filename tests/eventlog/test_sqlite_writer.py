@@ -1,4 +1,4 @@
-"""The SQLite keeper when things go wrong while it writes: full disks, failed commits, stuck peers."""
+"""The SQLite keeper when its writing goes wrong: full disks, failed commits, stuck processes."""
 
 import fcntl
 import os
@@ -279,12 +279,16 @@ class TestBounds:
         monkeypatch.setattr(sqlite_writer, "DEADLINE_S", 0.2)
         futures = []
         with held_back(log):
-            with pytest.raises(LogUnavailableError, match="wait to be written"):
+
+            def submit_many() -> None:
                 for _ in range(100):
                     event = chain.call(arguments=Content(OCTET_STREAM, bytes(10_000)))
                     futures.append(
                         log.submit_events("s", [event], expected_step=event.event.step - 1)
                     )
+
+            with pytest.raises(LogUnavailableError, match="wait to be written"):
+                submit_many()
             assert 8 <= len(futures) <= 10
             assert log._own.writer._in_flight_bytes <= 100_000
             monkeypatch.setattr(sqlite_writer, "DEADLINE_S", 60.0)
