@@ -1,5 +1,6 @@
 """`docs/formats.md` says what the code does: its tables and numbers are compared with it."""
 
+import json
 import re
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -12,8 +13,10 @@ import pytest
 from eventlog.canonical import ArrayValue, Registered, decode, encode
 from eventlog.codec import EVENT_BYTES_MAX, TEXT_BYTES_MAX
 from eventlog.config import WORKSPACE_FORMAT
+from eventlog.errors import ValueNotEncodableError
 from eventlog.event import BODY_OF_KIND, SESSION_ID_BYTES_MAX
 from eventlog.extension_values import DEPTH_MAX, SIZE_BYTES_MAX
+from eventlog.json_form import dumps, loads
 from eventlog.schema import AvroSchema, load_schema
 from eventlog.sqlite_schema import APPLICATION_ID, FORMAT, PAGE_BYTES, TABLES
 from eventlog.type_codecs import PACKAGE_CODECS
@@ -113,6 +116,24 @@ def test_the_examples_are_the_canonical_bytes() -> None:
     assert rows == {text: encode(value).hex() for text, value in VALUES.items()}
     for text, data in rows.items():
         assert encode(decode(bytes.fromhex(data), opaque=True)).hex() == data, text
+
+
+def test_the_examples_have_this_json_form() -> None:
+    rows = {plain(text): plain(form) for text, form in table_under("| Value | JSON form |")}
+    assert rows == {text: dumps(value) for text, value in VALUES.items()}
+    for text, form in rows.items():
+        assert encode(loads(form)) == encode(VALUES[text]), text
+
+
+def test_every_key_of_the_json_form_is_listed() -> None:
+    section = PAGE[PAGE.index("## JSON form") : PAGE.index("## Imported sessions")]
+    listed = set(re.findall(r"`(\$[a-z]+)`", section))
+    assert len(listed) > 10
+    for key in listed:
+        with pytest.raises(ValueNotEncodableError, match="not the JSON form") as caught:
+            loads(json.dumps({key: {}}))
+        assert "unknown" not in caught.value.message, key
+    assert set(re.findall(r'"(\$[a-z]+)"', section)) <= listed
 
 
 def test_the_schemas_have_these_fingerprints() -> None:
