@@ -34,20 +34,25 @@ def _numpy_value(numpy: Any, value: Any) -> ArrayValue | None:
     if isinstance(value, numpy.generic):
         if value.dtype.type is not type(value):
             raise Refusal("is a subclass of a numpy scalar", "convert it to a plain scalar")
-        return _numpy_array_value("scalar", (), numpy.asarray(value), value.dtype, value)
+        # Its own text or bytes: an array of them would drop NULs at the end.
+        if isinstance(value, numpy.str_):
+            data = str(value).encode("utf-32-le", "surrogatepass")
+            return ArrayValue("scalar", f"<U{len(data) // 4}", (), data)
+        if isinstance(value, numpy.bytes_):
+            return ArrayValue("scalar", f"|S{len(value)}", (), bytes(value))
+        return _numpy_array_value("scalar", numpy.asarray(value))
     if type(value) is numpy.ndarray:
         if value.dtype.kind in "SU" and value.dtype.itemsize == 0:
             raise Refusal("has a dtype of no width", "convert it to a list")
-        return _numpy_array_value("array", value.shape, value, value.dtype, value)
+        return _numpy_array_value("array", value)
     if isinstance(value, numpy.ndarray):
         raise Refusal("is a subclass of numpy.ndarray", "store numpy.asarray(value)")
     return None
 
 
-def _numpy_array_value(
-    family: str, shape: tuple[int, ...], array: Any, dtype: Any, value: Any
-) -> ArrayValue:
+def _numpy_array_value(family: str, array: Any) -> ArrayValue:
     hint = "store a list, or an array of a bool, int, float, complex, text or time dtype"
+    dtype = array.dtype
     if dtype.kind not in "biufcSUMm":
         raise Refusal(f"has the dtype {dtype}", hint)
     little = dtype.newbyteorder("<")
@@ -55,12 +60,8 @@ def _numpy_array_value(
         item_bytes(family, little.str)
     except ValueError as error:
         raise Refusal(f"has the dtype {dtype}", hint) from error
-    if family == "scalar":
-        # The scalar's own bytes: an array of it would drop trailing NULs of a text.
-        data = value.tobytes() if dtype == little else array.astype(little).tobytes()
-    else:
-        data = (array if dtype == little else array.astype(little)).tobytes()
-    return ArrayValue(family, little.str, tuple(map(int, shape)), data)
+    data = (array if dtype == little else array.astype(little)).tobytes()
+    return ArrayValue(family, little.str, tuple(map(int, array.shape)), data)
 
 
 def _tensor_value(torch: Any, value: Any) -> ArrayValue | None:

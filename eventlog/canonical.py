@@ -25,6 +25,7 @@ __all__ = [
     "digest",
     "digest_of",
     "encode",
+    "encode_decoded",
     "find_shared",
     "may_share_rngs",
     "register_type",
@@ -33,14 +34,16 @@ __all__ = [
 ]
 
 encode: Callable[[object], bytes]
+encode_decoded: Callable[[object], bytes]
 _decode_opaque: Callable[[bytes], object]
 try:
     from eventlog import canonical_accelerated, canonical_accelerated_decoder
 except ImportError:  # ormsgpack has no build for this platform: slower, the same bytes
-    encode = canonical_reference.encode
+    encode = encode_decoded = canonical_reference.encode
     _decode_opaque = canonical_reference_decoder.decode
 else:
     encode = canonical_accelerated.encode
+    encode_decoded = canonical_accelerated.encode_decoded
     _decode_opaque = canonical_accelerated_decoder.decode
 
 

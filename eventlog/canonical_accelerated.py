@@ -7,6 +7,7 @@ limit of nesting is 255, anew inside each ext. A value that a guard is not sure 
 reference, part by part, so that one odd leaf does not make a large state slow.
 """
 
+import sys
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -70,11 +71,14 @@ _CHUNK_BYTES: Final = 4096  # what a guard is not sure of is looked at in Python
 _FOREIGN: Final = frozenset((bytearray, memoryview, ormsgpack.Ext, ormsgpack.Fragment))
 _EASY_KEYS: Final = frozenset((str, int, bytes, bool, type(None)))
 
-# ormsgpack drops what a hook raises; an interrupt must not be lost that way.
-interrupts: list[BaseException] = []
-# For the decoder: read bytes as ormsgpack does; walk their structure and raise ValueError.
-unpack = ormsgpack.unpackb
-walk_structure = ormsgpack.Fragment
+unpack = ormsgpack.unpackb  # for the decoder, as `walk_structure`
+
+
+def walk_structure(data: bytes) -> None:
+    """Raises ValueError where `data` is not one whole value; builds nothing. Exts stay closed."""
+    ormsgpack.Fragment(data)
+
+
 _Hook = Callable[[Any], ormsgpack.Ext]
 
 
@@ -97,6 +101,15 @@ def encode(value: object) -> bytes:
     return data
 
 
+def encode_decoded(value: object) -> bytes:
+    """As `encode`, of a value made of decoded ones: no guard need look at it."""
+    try:
+        return _within(value, _PART_NESTING_MAX, _HOOKS[0])
+    except (TypeError, Refusal, RuntimeError):
+        raise_interrupt()
+        return encode(value)
+
+
 def is_encoding(value: object, data: bytes) -> bool:
     """Whether `data` is the encoding of a decoded value. Raises what `encode` handles."""
     if len(data) <= DEPTH_MAX:  # too short to be nested too deep
@@ -106,10 +119,20 @@ def is_encoding(value: object, data: bytes) -> bool:
     return _part(value, 0, decoded=True) == data
 
 
+# ormsgpack drops what a hook raises; an interrupt must not be lost that way.
+_interrupts: list[BaseException] = []
+
+
+def keep_interrupt(error: BaseException) -> None:
+    """Called by a hook that fails: an interrupt is kept for `raise_interrupt`."""
+    if not isinstance(error, Exception):
+        _interrupts.append(error)
+
+
 def raise_interrupt() -> None:
-    """Raise the interrupt that a hook met, which ormsgpack dropped."""
-    if interrupts:
-        raise interrupts.pop()
+    """Raise the interrupt that a hook met, if one did."""
+    if _interrupts:
+        raise _interrupts.pop()
 
 
 # --- Encoding: a value, a large value, a value in which something stands that needs the reference.
@@ -271,10 +294,17 @@ def _guard(value: object, data: bytes, decoded: bool) -> None:
 
     A value that was `decoded` holds no bytearray.
     """
-    if may_hold_odd_nan(data) or (
-        not decoded and may_hold_bytes(data) and holds_any(value, _FOREIGN)
-    ):
+    if may_hold_odd_nan(data):
         raise Unsure
+    if decoded or not (may_hold_bytes(data) or _ormsgpack_references() != _REFERENCES_AT_REST):
+        return
+    if holds_any(value, _FOREIGN):
+        raise Unsure
+
+
+def _ormsgpack_references() -> int:
+    """Goes up with each object of ormsgpack's own types: what these write tells nothing of them."""
+    return sys.getrefcount(ormsgpack.Ext) + sys.getrefcount(ormsgpack.Fragment)
 
 
 # --- The hooks: values of an ext code.
@@ -290,10 +320,8 @@ def _make_hook(level: int) -> _Hook:
                 value = close_value(value)
                 writer = _WRITERS[type(value)]
             return _Ext(*writer(value, level))
-        except Exception:
-            raise
-        except BaseException as interrupt:
-            interrupts.append(interrupt)
+        except BaseException as error:
+            keep_interrupt(error)
             raise
 
     return hook
@@ -310,11 +338,10 @@ def _inside(value: Any, level: int) -> bytes:
     return data
 
 
-def _inside_registered(value: Registered, level: int) -> bytes:
-    # The outer guard does not look into it.
+def _registered_payload(value: Registered, level: int) -> bytes:
     parts = registered_parts(value)
     data = _inside(parts, level)
-    _guard(parts, data, decoded=False)
+    _guard(parts, data, decoded=False)  # the guard outside does not look into it
     return data
 
 
@@ -331,13 +358,12 @@ _WRITERS: Final[dict[type, Callable[[Any, int], tuple[int, bytes]]]] = {
     int: lambda value, _level: (EXT_INT, int_payload(value)),
     set: lambda value, level: (EXT_SET, _set_payload(value, level)),
     frozenset: lambda value, level: (EXT_FROZENSET, _set_payload(value, level)),
-    **dict.fromkeys(
-        (datetime, date, time, timedelta),
-        lambda value, _level: (EXT_TIME, _pack(time_parts(value))),
-    ),
-    Decimal: lambda value, _level: (EXT_NUMBER, _pack(number_parts(value))),
-    UUID: lambda value, _level: (EXT_NUMBER, _pack(number_parts(value))),
+    **dict.fromkeys((datetime, date), lambda value, _: (EXT_TIME, _pack(time_parts(value)))),
+    **dict.fromkeys((time, timedelta), lambda value, _: (EXT_TIME, _pack(time_parts(value)))),
+    **dict.fromkeys((Decimal, UUID), lambda value, _: (EXT_NUMBER, _pack(number_parts(value)))),
     complex: lambda value, level: (EXT_NUMBER, _inside(number_parts(value), level)),
     ArrayValue: lambda value, _level: (EXT_ARRAY, _pack(array_parts(value))),
-    Registered: lambda value, level: (EXT_REGISTERED, _inside_registered(value, level)),
+    Registered: lambda value, level: (EXT_REGISTERED, _registered_payload(value, level)),
 }
+# The last line: references from modules that come later only make the guards look more closely.
+_REFERENCES_AT_REST: Final = _ormsgpack_references()

@@ -11,8 +11,8 @@ from typing import Any, Final
 from eventlog import canonical_reference_decoder as reference
 from eventlog.canonical_accelerated import (
     Unsure,
-    interrupts,
     is_encoding,
+    keep_interrupt,
     raise_interrupt,
     unpack,
     walk_structure,
@@ -62,10 +62,8 @@ def _unpacked(data: bytes) -> Any:
 def _open_ext(code: int, payload: bytes) -> object:
     try:
         return _OPENERS[code](payload)
-    except Exception:
-        raise
-    except BaseException as interrupt:
-        interrupts.append(interrupt)
+    except BaseException as error:
+        keep_interrupt(error)
         raise
 
 

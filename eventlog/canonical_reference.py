@@ -5,7 +5,7 @@ that names the path of a value without a canonical form.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -104,7 +104,7 @@ def _write(values: Iterable[object], out: list[bytes], depth: int, texts: _Texts
         elif kind is list:
             _write_list(value, out, depth, texts)
         else:
-            append(_scalar(value, depth, texts))
+            _write_rare(value, out, depth, texts)
 
 
 def _write_list(value: list[Any], out: list[bytes], depth: int, texts: _Texts) -> None:
@@ -140,22 +140,49 @@ def _write_dict(value: dict[Any, Any], out: list[bytes], depth: int, texts: _Tex
         elif kind is list:
             _write_list(item, out, inside, texts)
         else:
-            append(_scalar(item, inside, texts))
+            _write_rare(item, out, inside, texts)
     else:
         return
     del out[begin:]
-    append(_mixed_dict(value, inside, texts))
+    keys = [_one(key, inside, texts) for key in value]
+    check_keys(value, keys)
+    pairs = [array_head(len(keys))]
+    for head, item in zip(keys, value.values(), strict=True):
+        pairs += (b"\x92", head)
+        _write((item,), pairs, inside, texts)
+    append(ext(EXT_DICT, b"".join(pairs)))
 
 
-def _scalar(value: Any, depth: int, texts: _Texts) -> bytes:
-    if value is None:
-        return NIL
+def _write_rare(value: Any, out: list[bytes], depth: int, texts: _Texts) -> None:
+    """All but str, int, list and dict. Few calls a level: 200 levels must fit in Python's stack."""
     kind = type(value)
-    if kind is float:
-        return _FLOAT(0xCB, value) if value == value else NAN_BYTES
-    if kind is bool:
-        return TRUE if value else FALSE
-    return _other(value, depth, texts)
+    leaf = _LEAVES.get(kind)
+    if leaf is not None:
+        out.append(leaf(value))
+        return
+    closed = value if kind in _CONTAINERS or kind in _CLOSED else close_value(value)
+    if type(closed) is ArrayValue:
+        out.append(ext(EXT_ARRAY, _parts(array_parts(closed))))
+        return
+    inside = _inside(depth)
+    if kind is tuple:
+        code, part = EXT_TUPLE, [array_head(len(value))]
+        _write(value, part, inside, texts)
+    elif kind is set or kind is frozenset:
+        code = EXT_SET if kind is set else EXT_FROZENSET
+        elements = []
+        for element in value:
+            part = []
+            _write((element,), part, inside, texts)
+            elements.append(b"".join(part))
+        check_keys(value, elements)
+        part = [array_head(len(elements)), *sorted(elements)]
+    else:
+        name, version, inner = registered_parts(closed)
+        code, part = EXT_REGISTERED, [array_head(3)]
+        _write((name, version), part, 0, texts)
+        _write((inner,), part, inside, texts)
+    out.append(ext(code, b"".join(part)))
 
 
 def encode_part(value: object, depth: int) -> bytes:
@@ -260,22 +287,6 @@ def _inside(depth: int) -> int:
     return depth + 1
 
 
-def _array(values: Sequence[object], depth: int, texts: _Texts) -> bytes:
-    out = [array_head(len(values))]
-    _write(values, out, _inside(depth), texts)
-    return b"".join(out)
-
-
-def _mixed_dict(value: dict[object, object], inside: int, texts: _Texts) -> bytes:
-    keys = [_one(key, inside, texts) for key in value]
-    check_keys(value, keys)
-    out = [array_head(len(keys))]
-    for key, item in zip(keys, value.values(), strict=True):
-        out += (b"\x92", key)
-        _write((item,), out, inside, texts)
-    return ext(EXT_DICT, b"".join(out))
-
-
 def check_keys(keys: Iterable[object], encoded: list[bytes]) -> None:
     """Refuse keys or elements that could not be told apart, or found again, once restored."""
     if any(map(holds_nan, keys)):
@@ -287,58 +298,27 @@ def check_keys(keys: Iterable[object], encoded: list[bytes]) -> None:
         )
 
 
-def _set(value: set[object] | frozenset[object], depth: int, texts: _Texts) -> bytes:
-    inside = _inside(depth)
-    elements = [_one(element, inside, texts) for element in value]
-    check_keys(value, elements)
-    elements.sort()
-    return b"".join((array_head(len(elements)), *elements))
+def _parts(parts: list[object]) -> bytes:
+    out = [array_head(len(parts))]
+    _write(parts, out, 0, {})
+    return b"".join(out)
 
 
-def _other(value: object, depth: int, texts: _Texts) -> bytes:
-    """The rarer kinds: those of an ext code, and bytes."""
-    kind = type(value)
-    writer = _WRITERS.get(kind)
-    if writer is not None:
-        return writer(value, depth, texts)
-    closed = close_value(value)
-    return _WRITERS[type(closed)](closed, depth, texts)
+def _time(value: Any) -> bytes:
+    return ext(EXT_TIME, _parts(time_parts(value)))
 
 
-def _registered(value: Registered, depth: int, texts: _Texts) -> bytes:
-    name, version, inner = registered_parts(value)
-    inside = _inside(depth)
-    out = [array_head(3)]
-    _write((name, version), out, 0, texts)
-    _write((inner,), out, inside, texts)
-    return ext(EXT_REGISTERED, b"".join(out))
+def _number(value: Any) -> bytes:
+    return ext(EXT_NUMBER, _parts(number_parts(value)))
 
 
-def _parts(parts: list[object], texts: _Texts) -> bytes:
-    return _array(parts, 0, texts)
-
-
-def _time(value: Any, _depth: int, texts: _Texts) -> bytes:
-    return ext(EXT_TIME, _parts(time_parts(value), texts))
-
-
-def _number(value: Any, _depth: int, texts: _Texts) -> bytes:
-    return ext(EXT_NUMBER, _parts(number_parts(value), texts))
-
-
-# Parameters are the value, the number of containers around it, and the texts seen.
-_WRITERS: Final[dict[type, Callable[[Any, int, _Texts], bytes]]] = {
-    bytes: lambda value, _depth, _texts: _bytes(value),
-    tuple: lambda value, depth, texts: ext(EXT_TUPLE, _array(value, depth, texts)),
-    set: lambda value, depth, texts: ext(EXT_SET, _set(value, depth, texts)),
-    frozenset: lambda value, depth, texts: ext(EXT_FROZENSET, _set(value, depth, texts)),
-    datetime: _time,
-    date: _time,
-    time: _time,
-    timedelta: _time,
-    Decimal: _number,
-    UUID: _number,
-    complex: _number,
-    ArrayValue: lambda value, _depth, texts: ext(EXT_ARRAY, _parts(array_parts(value), texts)),
-    Registered: _registered,
+_LEAVES: Final[dict[type, Callable[[Any], bytes]]] = {
+    type(None): lambda _value: NIL,
+    bool: lambda value: TRUE if value else FALSE,
+    float: lambda value: _FLOAT(0xCB, value) if value == value else NAN_BYTES,
+    bytes: _bytes,
+    **dict.fromkeys((datetime, date, time, timedelta), _time),
+    **dict.fromkeys((Decimal, UUID, complex), _number),
 }
+_CONTAINERS: Final = frozenset((tuple, set, frozenset))
+_CLOSED: Final = frozenset((Registered, ArrayValue))

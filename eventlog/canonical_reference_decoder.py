@@ -25,6 +25,7 @@ from eventlog.extension_values import (
     EXT_TUPLE,
     SIZE_BYTES_MAX,
     array_of,
+    int_payload,
     is_utf8,
     number_of,
     registered_of,
@@ -202,46 +203,49 @@ _TEXTS: Final = frozenset(bytes((head,)) for head in _STR_HEADS)
 
 
 def _read_ext(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    """Few calls a level: 200 levels must fit in Python's stack."""
     head = data[at]
     if head in _FIXED_EXT_SIZES:
-        size, first = _FIXED_EXT_SIZES[head], at + 1
+        size, first = _FIXED_EXT_SIZES[head], at + 2
     else:
         size, first = _length(data, at, _EXT_HEADS)
+        first += 1
         if size in _FIXED_EXT_SIZES.values():
             raise _Malformed("an ext length that is not in its shortest form", at)
-    end = first + 1 + size
+    end = first + size
     if end > len(data):
         raise _Malformed("truncated", at)
-    code = data[first]
-    opener = _OPENERS.get(code)
-    if opener is None:
+    code = data[first - 1]
+    if code in _TEXT_LIKE:
+        return _TEXT_LIKE[code](data[first:end], first), end
+    if code not in _MAKERS:
         raise _Malformed(f"the ext code {code} is unknown", at)
-    return opener(data, first + 1, end, depth, code), end
+    inside = depth + 1 if code in _NESTING else 0
+    if inside > DEPTH_MAX:
+        raise _Malformed(f"nested deeper than {DEPTH_MAX} containers", at)
+    count, at = _count(data, first, end)
+    keys: list[Any] = []
+    items: list[Any] = []
+    for _ in range(count):
+        if code == EXT_DICT:
+            if data[at : at + 1] != b"\x92":
+                raise _Malformed("an entry of ext 6 that is not a pair", at)
+            key, at = _read(data, at + 1, inside)
+            keys.append(key)
+        item, at = _read(data, at, inside)
+        items.append(item)
+    if at != end:
+        raise _Malformed("an ext that does not end with its array", first)
+    if code == EXT_DICT:
+        return _mixed_dict(keys, items, first), end
+    value = _made(_MAKERS[code], items, first)
+    if code not in _NESTING and encode(value) != ext(code, data[first:end]):
+        raise _Malformed(f"ext {code} is not in the form it is written in", first)
+    return value, end
 
 
-def _big_int(data: bytes, first: int, end: int, _depth: int, _code: int) -> object:
-    value = int.from_bytes(data[first:end], "big", signed=True)
-    if -(1 << 63) <= value < 1 << 64:
-        raise _Malformed("an int of ext 1 that is not in its shortest form", first)
-    if len(data[first:end]) != (value if value >= 0 else ~value).bit_length() // 8 + 1:
-        raise _Malformed("an int of ext 1 that is not in its shortest form", first)
-    return value
-
-
-def _odd_text(data: bytes, first: int, end: int, _depth: int, _code: int) -> object:
-    try:
-        text = data[first:end].decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        raise _Malformed("a text of ext 2 that is not UTF-8 with surrogates", first) from error
-    if is_utf8(text):
-        raise _Malformed("a text of ext 2 without a lone surrogate", first)
-    return text
-
-
-def _count(data: bytes, first: int, end: int, depth: int) -> tuple[int, int]:
+def _count(data: bytes, first: int, end: int) -> tuple[int, int]:
     """How many items the one array of an ext has, and where they begin."""
-    if depth >= DEPTH_MAX:
-        raise _Malformed(f"nested deeper than {DEPTH_MAX} containers", first)
     if first < end and 0x90 <= data[first] < 0xA0:
         return data[first] & 15, first + 1
     if first < end and data[first] in _ARRAY_HEADS:
@@ -249,80 +253,70 @@ def _count(data: bytes, first: int, end: int, depth: int) -> tuple[int, int]:
     raise _Malformed("an ext that does not hold an array", first)
 
 
-def _items(data: bytes, first: int, end: int, depth: int) -> list[Any]:
-    """The items of the one array that an ext holds, which ends where the ext does."""
-    count, at = _count(data, first, end, depth)
-    items, at = _array(data, at, count, depth, first)
-    if at != end:
-        raise _Malformed("an ext that does not end with its array", first)
-    return items
+def _made(maker: Callable[[Any], object], items: list[Any], first: int) -> object:
+    try:
+        return maker(items)
+    except (ValueError, OverflowError) as error:
+        raise _Malformed(f"an ext whose parts fit nothing: {error}", first) from error
+    except _Misfit as error:
+        raise _Malformed(error.why, first) from error
 
 
-def _tuple(data: bytes, first: int, end: int, depth: int, _code: int) -> object:
-    return tuple(_items(data, first, end, depth))
+class _Misfit(Exception):  # noqa: N818  (becomes _Malformed, with the offset)
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
-def _set(data: bytes, first: int, end: int, depth: int, code: int) -> object:
-    items = _items(data, first, end, depth)
-    _check_keys(items, first)
+def _big_int(payload: bytes, first: int) -> object:
+    value = int.from_bytes(payload, "big", signed=True)
+    if -(1 << 63) <= value < 1 << 64 or payload != int_payload(value):
+        raise _Malformed("an int of ext 1 that is not in its shortest form", first)
+    return value
+
+
+def _odd_text(payload: bytes, first: int) -> object:
+    try:
+        text = payload.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise _Malformed("a text of ext 2 that is not UTF-8 with surrogates", first) from error
+    if is_utf8(text):
+        raise _Malformed("a text of ext 2 without a lone surrogate", first)
+    return text
+
+
+def _elements(items: list[Any]) -> set[Any]:
+    _check_keys(items)
     encoded = [encode(item) for item in items]
     if encoded != sorted(encoded):
-        raise _Malformed("set elements out of order", first)
-    elements: Any = set(items) if code == EXT_SET else frozenset(items)
+        raise _Misfit("set elements out of order")
+    elements = set(items)
     if len(elements) != len(items):
-        raise _Malformed("a set element comes twice", first)
+        raise _Misfit("a set element comes twice")
     return elements
 
 
-def _mixed_dict(data: bytes, first: int, end: int, depth: int, _code: int) -> object:
-    count, at = _count(data, first, end, depth)
-    keys, items = [], []
-    for _ in range(count):
-        if data[at : at + 1] != b"\x92":
-            raise _Malformed("an entry of ext 6 that is not a pair", at)
-        key, at = _read(data, at + 1, depth + 1)
-        item, at = _read(data, at, depth + 1)
-        keys.append(key)
-        items.append(item)
-    if at != end:
-        raise _Malformed("an ext that does not end with its array", first)
-    _check_keys(keys, first)
+def _mixed_dict(keys: list[Any], items: list[Any], first: int) -> object:
+    try:
+        _check_keys(keys)
+    except _Misfit as error:
+        raise _Malformed(error.why, first) from error
     entries = dict(zip(keys, items, strict=True))
-    if len(entries) != count:
+    if len(entries) != len(keys):
         raise _Malformed("a key of ext 6 comes twice", first)
     if all(type(key) is str and is_utf8(key) for key in entries):
         raise _Malformed("a dict of ext 6 that is a plain map", first)
     return entries
 
 
-def _check_keys(keys: list[Any], first: int) -> None:
+def _check_keys(keys: list[Any]) -> None:
     for key in keys:
         try:
             hash(key)
         except TypeError as error:
-            kind = type(key).__name__
-            raise _Malformed(f"a key or set element that is a {kind}", first) from error
+            raise _Misfit(f"a key or set element that is a {type(key).__name__}") from error
     if any(map(holds_nan, keys)):
-        raise _Malformed("NaN in a key or set element", first)
-
-
-def _build(build: Callable[[object], object], parts: list[Any], first: int) -> object:
-    try:
-        return build(parts)
-    except (ValueError, OverflowError) as error:
-        raise _Malformed(f"an ext whose parts fit nothing: {error}", first) from error
-
-
-def _of_parts(build: Callable[[object], object]) -> Callable[..., object]:
-    """An opener of a value without containers: what it is built from has one spelling only."""
-
-    def opener(data: bytes, first: int, end: int, _depth: int, code: int) -> object:
-        value = _build(build, _items(data, first, end, 0), first)
-        if encode(value) != ext(code, data[first:end]):
-            raise _Malformed(f"ext {code} is not in the form it is written in", first)
-        return value
-
-    return opener
+        raise _Misfit("NaN in a key or set element")
 
 
 _READERS: Final[dict[int, Callable[[bytes, int, int], tuple[Any, int]]]] = {
@@ -336,17 +330,16 @@ _READERS: Final[dict[int, Callable[[bytes, int, int], tuple[Any, int]]]] = {
     **dict.fromkeys(_EXT_HEADS, _read_ext),
     **dict.fromkeys(_FIXED_EXT_SIZES, _read_ext),
 }
-_OPENERS: Final[dict[int, Callable[[bytes, int, int, int, int], object]]] = {
-    EXT_INT: _big_int,
-    EXT_STR: _odd_text,
-    EXT_TUPLE: _tuple,
-    EXT_SET: _set,
-    EXT_FROZENSET: _set,
-    EXT_DICT: _mixed_dict,
-    EXT_TIME: _of_parts(time_of),
-    EXT_NUMBER: _of_parts(number_of),
-    EXT_ARRAY: _of_parts(array_of),
-    EXT_REGISTERED: lambda data, first, end, depth, _code: _build(
-        registered_of, _items(data, first, end, depth), first
-    ),
+_TEXT_LIKE: Final = {EXT_INT: _big_int, EXT_STR: _odd_text}
+_NESTING: Final = frozenset((EXT_TUPLE, EXT_SET, EXT_FROZENSET, EXT_DICT, EXT_REGISTERED))
+# What makes a value of the items of an ext's array; a dict is made of keys and items.
+_MAKERS: Final[dict[int, Callable[[Any], object]]] = {
+    EXT_TUPLE: tuple,
+    EXT_SET: _elements,
+    EXT_FROZENSET: lambda items: frozenset(_elements(items)),
+    EXT_DICT: dict,
+    EXT_TIME: time_of,
+    EXT_NUMBER: number_of,
+    EXT_ARRAY: array_of,
+    EXT_REGISTERED: registered_of,
 }

@@ -9,7 +9,7 @@ from eventlog.errors import ValueNotEncodableError
 from eventlog.extension_values import DEPTH_MAX, Refusal
 from eventlog.opaque_values import Registered
 from eventlog.registered_types import close_value, is_native
-from eventlog.value_path import path_step
+from eventlog.value_path import key_text, path_step
 
 
 def refusal_error(
@@ -56,7 +56,7 @@ def _parts(value: object, depth: int) -> Iterator[tuple[str, object, int]]:
             yield f"[{position}]", item, inside
     elif kind is set or kind is frozenset:
         for item in value:  # type: ignore[attr-defined]
-            yield f"{{{item!r:.40}}}", item, inside
+            yield f"{{{key_text(item)}}}", item, inside
     elif kind is Registered:
         yield f"<{value.name}>", value.value, inside  # type: ignore[attr-defined]
     elif not is_native(kind):

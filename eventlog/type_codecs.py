@@ -68,7 +68,7 @@ def _to_default(value: Any) -> object:
         if factory is known:
             return [name, dict(value)]
     raise Refusal(
-        f"has the default factory {factory!r}",
+        f"has the default factory {getattr(factory, '__qualname__', type(factory).__name__)}",
         f"use one of {', '.join(_FACTORIES)}, or register a type of your own",
     )
 

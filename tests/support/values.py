@@ -16,7 +16,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from eventlog.canonical import ArrayValue, Registered
+from eventlog.canonical import ArrayValue, Registered, register_type
 
 
 class Colour(enum.Enum):
@@ -45,6 +45,14 @@ class Cell(NamedTuple):
 
     row: int
     column: object
+
+
+def register_live_types() -> None:
+    """Register the classes that `random_live_value` makes values of; may be called again."""
+    register_type(Colour, "test.colour")
+    register_type(Level, "test.level")
+    register_type(Right, "test.right")
+    register_type(Cell, "test.cell")
 
 
 _INT_EDGES = [
