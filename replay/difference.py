@@ -4,6 +4,7 @@ Two sessions are aligned by the order in which their events were issued; times, 
 claims are left out, so that a rerun or a branch is equal to its model as long as it does the same.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import zip_longest
@@ -11,8 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from eventlog.canonical import decode, encode
 from eventlog.content import BlobRef, Content
-from eventlog.event import Event, SessionSeeded, StateChange, ToolReturned
-from eventlog.state_patch import apply, diff
+from eventlog.event import Event, SessionSeeded, StateChange
+from eventlog.opaque_values import Registered
+from eventlog.state_patch import apply, diff_encoded
+
+# Larger contents are compared, and shown, by their SHA-256: from about here on one may stand in a
+# blob, and whether it does hangs on what else its event holds.
+_SHOWN_BYTES_MAX: Final = 16 * 1024
 
 # What names or dates a particular run, and says nothing of what it did.
 _IGNORED_FIELDS: Final = frozenset(
@@ -26,7 +32,6 @@ _IGNORED_FIELDS: Final = frozenset(
         "parent_session",
         "rollout_index",
         "sample_id",
-        "supersedes_step",
         "training_session",
         "training_step",
         "writer",
@@ -71,7 +76,7 @@ def compare_states(before: bytes, after: bytes) -> tuple[Change, ...]:
         return ()
     state = decode(before, opaque=True)
     changes: list[Change] = []
-    for operation in diff(decode(before, opaque=True), decode(after, opaque=True)):
+    for operation in diff_encoded(before, after, close=True):
         # Operations are applied in order, so each is read against the state at its turn.
         changes.append(_read_operation(state, operation))
         state = apply([operation], state)
@@ -93,18 +98,18 @@ def compare_lines(first: Iterable[Event], second: Iterable[Event]) -> Difference
 
 def align_events(events: Iterable[Event]) -> Iterator[AlignedEvent]:
     """A line's events without claims, names and times; steps counted without claims."""
-    ordinal_of_step: dict[int, int] = {}
+    claims: list[int] = []
     state_digest = ""
     for event in events:
         if event.kind in _CLAIMS:
+            claims.append(event.step)
             continue
-        ordinal_of_step[event.step] = len(ordinal_of_step)
         if isinstance(event.state_change, StateChange):
             state_digest = event.state_change.digest.hex()
         elif event.state_change is not None:
             state_digest = "unknown"
         body: dict[str, object] = {
-            name: _compared_value(name, value, ordinal_of_step)
+            name: _compared_value(name, value, claims)
             for name, value in zip(event.body._fields, event.body, strict=True)
             if name not in _IGNORED_FIELDS and name not in ("event_count", "root")
         }
@@ -113,17 +118,16 @@ def align_events(events: Iterable[Event]) -> Iterator[AlignedEvent]:
         yield AlignedEvent(
             event.step, {"kind": event.kind, "body": body, "state_digest": state_digest}
         )
-        if isinstance(event.body, ToolReturned):
-            ordinal_of_step.pop(event.body.called_step, None)
 
 
-def _compared_value(name: str, value: object, ordinal_of_step: dict[int, int]) -> object:
+def _compared_value(name: str, value: object, claims: list[int]) -> object:
     if isinstance(value, Content):
-        if isinstance(value.data, BlobRef):
-            return {"media_type": value.media_type, "sha256": value.data.digest.hex()}
+        if isinstance(value.data, BlobRef) or len(value.data) > _SHOWN_BYTES_MAX:
+            return {"media_type": value.media_type, "sha256": _content_digest(value)}
         return {"media_type": value.media_type, "data": _shown_bytes(value.data)}
-    if name in ("called_step", "about_step", "duplicate_of"):
-        return ordinal_of_step.get(value) if isinstance(value, int) else None
+    if name in ("called_step", "about_step", "duplicate_of", "supersedes_step"):
+        # Counted without the claims before it, as the events themselves are.
+        return value - bisect_left(claims, value) if isinstance(value, int) else None
     if isinstance(value, tuple):
         return list(value)
     return dict(value) if isinstance(value, Mapping) else value
@@ -165,13 +169,14 @@ def _value_at(state: object, path: tuple[object, ...]) -> object:
 
 def _find(state: object, path: tuple[object, ...]) -> tuple[bool, object]:
     for element in path:
-        value = getattr(state, "value", state)
-        if isinstance(value, dict):
-            if element not in value:
+        while isinstance(state, Registered):
+            state = state.value
+        if isinstance(state, dict):
+            if element not in state:
                 return False, None
-            state = value[element]
-        elif isinstance(value, list) and isinstance(element, int):
-            state = value[element]
+            state = state[element]
+        elif isinstance(state, list) and isinstance(element, int):
+            state = state[element]
         else:
             return False, None
     return True, state

@@ -1,10 +1,12 @@
 """`check`: does what is stored still say what was recorded? One report per session.
 
-Each session is re-hashed and cross-checked by its log, judged anew by the reader's rule, folded
-from its seed with every recorded digest compared, and each blob it refers to is re-hashed.
+Each session is re-hashed and cross-checked by its log, judged anew by the reader's rule, and folded
+from its seed with every recorded digest compared; the count and root of each close are computed
+again; each blob it refers to is re-hashed, and each snapshot held against the log. Damage is
+reported and never raised; a log that cannot be reached is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
@@ -15,13 +17,19 @@ from eventlog.errors import (
     IntegrityError,
     NotRestorableError,
     SchemaError,
+    SessionNotFoundError,
+    SnapshotError,
     StateError,
     SteplogError,
+    StepNotFoundError,
 )
+from eventlog.event import DIGEST_BYTES, SessionClosed
 from eventlog.line_state import KnownEvent, LineState, VerdictKind, needs_body
-from eventlog.log import EventLog, Finding
+from eventlog.log import EventLog, Finding, LogRecord
+from eventlog.merkle_root import MerkleRoot
 from eventlog.session_line import SessionLine
 from replay.replayer import Replayer
+from snapshots.snapshot_store import SnapshotStore
 
 OK: Final = "ok"
 INCOMPLETE: Final = "incomplete"
@@ -29,11 +37,20 @@ CONFLICTS: Final = "conflicts"
 STOPPED: Final = "stopped"
 DAMAGED: Final = "damaged"
 
+VERDICTS: Final = (OK, INCOMPLETE, CONFLICTS, STOPPED, DAMAGED)
+"""From the best to the worst."""
+
 EXIT_CODE_OF_VERDICT: Final = {OK: 0, INCOMPLETE: 6, CONFLICTS: 4, STOPPED: 4, DAMAGED: 4}
 """The worst verdict decides the command's exit code; 4 is worse than 6."""
 
 LOG_ITSELF: Final = "(log)"
 """The `session` of a report on damage that belongs to no one session."""
+
+DETAILS_MAX: Final = 100
+"""What is wrong with one session is told in so many lines; the rest is counted."""
+
+# What a damaged log may answer to a question about a session that it named itself.
+_DAMAGE: Final = (IntegrityError, SchemaError, SessionNotFoundError, StepNotFoundError)
 
 
 class Expectation(NamedTuple):
@@ -62,112 +79,134 @@ class CheckReport(NamedTuple):
     details: tuple[str, ...]
 
 
+class Kept(NamedTuple):
+    """What is checked: a workspace's log, blobs and snapshots, and the replayer over them."""
+
+    log: EventLog
+    blobs: BlobStore
+    snapshots: SnapshotStore
+    replayer: Replayer
+
+
 def check_sessions(
-    log: EventLog,
-    blobs: BlobStore,
-    replayer: Replayer,
-    session_id: str | None,
-    expect: Sequence[Expectation],
+    kept: Kept, session_id: str | None, expect: Sequence[Expectation]
 ) -> Iterator[CheckReport]:
-    """Check one session, or the whole log. Raises `SessionNotFoundError` for a named one."""
+    """Check one session, or all there is. Raises `SessionNotFoundError` for a named one."""
     if session_id is None:
-        by_session: dict[str | None, list[Finding]] = {}
-        for finding in log.find_damage():
-            by_session.setdefault(finding.session_id, []).append(finding)
-        known = [info.session_id for info in log.list_sessions()]
-        if None in by_session:
-            yield _report_of_log(by_session[None])
-    else:
-        by_session = {session_id: list(log.find_damage([session_id]))}
-        known = [session_id]
-    named = [each for each in by_session if each is not None and each not in known]
-    for each in (*known, *sorted(named)):
+        yield from _check_all(kept, expect)
+        return
+    findings = list(kept.log.find_damage([session_id]))
+    expected = [one for one in expect if one.session == session_id]
+    yield _SessionCheck(kept, session_id, findings).run(expected)
+    yield from _missing(expect, {session_id})
+
+
+def _check_all(kept: Kept, expect: Sequence[Expectation]) -> Iterator[CheckReport]:
+    by_session: dict[str | None, list[Finding]] = {}
+    for finding in kept.log.find_damage():
+        by_session.setdefault(finding.session_id, []).append(finding)
+    known: dict[str, None] = {}
+    of_log = [_told(finding) for finding in by_session.pop(None, [])]
+    try:
+        known.update((info.session_id, None) for info in kept.log.list_sessions())
+    except IntegrityError as error:
+        of_log.append(_named(error))
+    known.update(dict.fromkeys(sorted(each for each in by_session if each is not None)))
+    of_log += _strange_snapshots(kept.snapshots, known)
+    if of_log:
+        yield CheckReport(LOG_ITSELF, DAMAGED, 0, 0, 0, 0, 0, None, _shortened(of_log))
+    for each in known:
         expected = [one for one in expect if one.session == each]
-        yield _SessionCheck(log, blobs, replayer, each, by_session.get(each, [])).run(expected)
+        yield _SessionCheck(kept, each, by_session.get(each, [])).run(expected)
+    yield from _missing(expect, known.keys())
+
+
+def _missing(expect: Sequence[Expectation], known: Container[str]) -> Iterator[CheckReport]:
     for one in expect:
         if one.session not in known:
-            yield CheckReport(
-                one.session, DAMAGED, 0, 0, 0, 0, 0, one.step, ("the session is missing",)
-            )
+            details = ("the session is missing",)
+            yield CheckReport(one.session, DAMAGED, 0, 0, 0, 0, 0, one.step, details)
 
 
-def _report_of_log(findings: list[Finding]) -> CheckReport:
-    details = tuple(f"{finding.error}: {finding.detail}" for finding in findings)
-    return CheckReport(LOG_ITSELF, DAMAGED, 0, 0, 0, 0, 0, None, details)
+def _strange_snapshots(snapshots: SnapshotStore, known: Container[str]) -> list[str]:
+    """Snapshots that no session's own check comes to: of sessions that the log does not hold."""
+    strange = {
+        ref.session_id: None for ref in snapshots.list_snapshots() if ref.session_id not in known
+    }
+    return [f"snapshots are kept of session {each!r}, which the log lacks" for each in strange]
 
 
 class _SessionCheck:
     """The check of one session: its verdict only ever gets worse."""
 
-    def __init__(
-        self,
-        log: EventLog,
-        blobs: BlobStore,
-        replayer: Replayer,
-        session_id: str,
-        findings: list[Finding],
-    ) -> None:
-        self._log = log
-        self._blobs = blobs
-        self._replayer = replayer
+    def __init__(self, kept: Kept, session_id: str, findings: Sequence[Finding]) -> None:
+        self._kept = kept
         self._session_id = session_id
         self._verdict = OK
         self._first_bad: int | None = None
         self._details: list[str] = []
         for finding in findings:
-            self._note(DAMAGED, finding.step, f"{finding.error}: {finding.detail}")
+            self._note(DAMAGED, finding.step, _told(finding))
 
     def run(self, expect: Sequence[Expectation]) -> CheckReport:
         """Do every check that the damage found so far still lets be done."""
         state = self._judge_records()
-        self._read_standing_line(expect)
-        self._fold()
+        self._read_standing_line(state.first_step, expect)
+        if self._verdict not in (DAMAGED, STOPPED):
+            self._fold()
+        self._check_snapshots()
         counts = state.counts
-        standing = max(0, state.next_step - state.first_step)
         return CheckReport(
             self._session_id,
             self._verdict,
-            standing,
+            max(0, state.next_step - state.first_step),
             counts.duplicates,
             counts.lost_claims,
             state.superseded if state.begun else 0,
             counts.conflicts,
             self._first_bad,
-            tuple(self._details),
+            _shortened(self._details),
         )
 
     def _judge_records(self) -> LineState:
         """Judge every record kept for the session anew, in log order."""
-        accepted: dict[bytes, KnownEvent] = {}
-        line = SessionLine(self._session_id, accepted.get)
+        accepted = _AcceptedDigests()
+        line = SessionLine(self._session_id, accepted.find)
         try:
-            for record in self._log.read_records(self._session_id):
+            for record in self._kept.log.read_records(self._session_id):
                 prefix = record.prefix
                 body = decode_event(record.data).body if needs_body(prefix.kind) else None
                 verdict = line.accept(prefix, record.digest, body)
                 if verdict.kind is VerdictKind.ACCEPTED:
-                    accepted[record.digest] = KnownEvent(prefix.step, prefix.attempt)
+                    accepted.add(record)
                 elif verdict.kind is VerdictKind.CONFLICT:
                     self._note(CONFLICTS, prefix.step, "a record conflicts with the line")
                 elif verdict.error is not None and verdict.rule != 5:
                     self._note(STOPPED, prefix.step, str(verdict.error))
-        except (IntegrityError, SchemaError) as error:
+        except _DAMAGE as error:
             self._note_error(error)
         return line.state
 
-    def _read_standing_line(self, expect: Sequence[Expectation]) -> None:
-        """Decode every standing event whole, re-hash its blobs, compare with the receipts."""
+    def _read_standing_line(self, first_own: int, expect: Sequence[Expectation]) -> None:
+        """Decode every standing event whole; blobs, roots and receipts must fit."""
         digests: dict[int, bytes] = {}
         wanted = {one.step for one in expect}
+        root = MerkleRoot()
         try:
-            for record in self._log.read_session(self._session_id):
+            for record in self._kept.log.read_session(self._session_id):
                 step = record.prefix.step
                 if step in wanted:
                     digests[step] = record.digest
-                for _, content in decode_event(record.data).contents():
+                event = decode_event(record.data)
+                for _, content in event.contents():
                     if isinstance(content.data, BlobRef):
                         self._check_blob(step, content.data)
-        except (IntegrityError, SchemaError) as error:
+                if step < first_own:
+                    continue  # of a branch's prefix; its parent's check counts it
+                if isinstance(event.body, SessionClosed):
+                    self._check_close(step, event.body, root)
+                root.add(record.data)
+        except _DAMAGE as error:
             self._note_error(error)
         for one in expect:
             found = digests.get(one.step)
@@ -175,31 +214,92 @@ class _SessionCheck:
                 shown = "is missing" if found is None else f"has digest {found.hex()}"
                 self._note(DAMAGED, one.step, f"the event of step {one.step} {shown}")
 
+    def _check_close(self, step: int, closed: SessionClosed, root: MerkleRoot) -> None:
+        if (closed.event_count, closed.root) != (root.count, root.root()):
+            self._note(
+                DAMAGED,
+                step,
+                f"RootMismatchError: the close names {closed.event_count} events and root "
+                f"{closed.root.hex()}, found are {root.count} and {root.root().hex()}",
+            )
+
     def _check_blob(self, step: int, ref: BlobRef) -> None:
         try:
-            self._blobs.get_blob(ref)
+            self._kept.blobs.get_blob(ref)
         except IntegrityError as error:
-            self._note(DAMAGED, step, f"{type(error).__name__}: {error}")
+            self._note(DAMAGED, step, _named(error))
 
     def _fold(self) -> None:
         """Fold from the seed; each step's recorded digest is compared on the way."""
-        if self._verdict in (DAMAGED, STOPPED):
-            return
         try:
-            self._replayer.replay_to(self._session_id, use_snapshots=False)
-        except (DivergenceError, IntegrityError, SchemaError) as error:
+            self._kept.replayer.replay_to(self._session_id, use_snapshots=False)
+        except (DivergenceError, *_DAMAGE) as error:
             self._note_error(error)
         except (NotRestorableError, StateError) as error:
-            self._note(INCOMPLETE, None, f"{type(error).__name__}: {error}")
+            self._note(INCOMPLETE, None, _named(error))
+
+    def _check_snapshots(self) -> None:
+        """A bad snapshot costs time and never a state; but what is stored is not what was."""
+        damage: list[SnapshotError] = []
+        refs = self._kept.snapshots.list_snapshots(self._session_id, report=damage.append)
+        for ref in refs:
+            try:
+                snapshot = self._kept.snapshots.get_snapshot(ref)
+                problem = self._kept.replayer.snapshot_problem(snapshot)
+            except SnapshotError as error:
+                damage.append(error)
+            except (StateError, *_DAMAGE):
+                continue  # told already, of the log itself or of the fold
+            else:
+                if problem is not None:
+                    self._note(DAMAGED, None, f"snapshot of step {ref.step}: {problem}")
+        for each in damage:
+            self._note(DAMAGED, None, _named(each))
 
     def _note_error(self, error: SteplogError) -> None:
         verdict = STOPPED if isinstance(error, SchemaError) else DAMAGED
-        self._note(verdict, error.step, f"{type(error).__name__}: {error}")
+        self._note(verdict, error.step, _named(error))
 
     def _note(self, verdict: str, step: int | None, detail: str) -> None:
-        order = (OK, INCOMPLETE, CONFLICTS, STOPPED, DAMAGED)
-        self._verdict = max(self._verdict, verdict, key=order.index)
-        if detail not in self._details:
+        self._verdict = max(self._verdict, verdict, key=VERDICTS.index)
+        if detail not in self._details[-DETAILS_MAX:]:
             self._details.append(detail)
         if step is not None and (self._first_bad is None or step < self._first_bad):
             self._first_bad = step
+
+
+class _AcceptedDigests:
+    """What the line asks about claims, and about what does not fit: 32 bytes an event, searched."""
+
+    def __init__(self) -> None:
+        self._of_attempt: dict[int, tuple[int, bytearray]] = {}
+
+    def add(self, record: LogRecord) -> None:
+        """Remember an accepted record; those of one attempt come step by step."""
+        prefix = record.prefix
+        _, digests = self._of_attempt.setdefault(prefix.attempt, (prefix.step, bytearray()))
+        digests += record.digest
+
+    def find(self, digest: bytes) -> KnownEvent | None:
+        """The accepted event of this digest."""
+        for attempt, (first_step, digests) in self._of_attempt.items():
+            place = digests.find(digest)
+            while place > 0 and place % DIGEST_BYTES:
+                place = digests.find(digest, place + 1)
+            if place >= 0:
+                return KnownEvent(first_step + place // DIGEST_BYTES, attempt)
+        return None
+
+
+def _told(finding: Finding) -> str:
+    return f"{finding.error}: {finding.detail}"
+
+
+def _named(error: SteplogError) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _shortened(details: Sequence[str]) -> tuple[str, ...]:
+    shown = tuple(dict.fromkeys(details[:DETAILS_MAX]))
+    more = len(details) - DETAILS_MAX
+    return (*shown, f"and {more} more") if more > 0 else shown

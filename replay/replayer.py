@@ -24,6 +24,8 @@ from snapshots.snapshot_store import SnapshotStore
 # back; where it is not, the next look goes twice as far.
 LOOK_BACK_STEPS: Final = 4
 
+ANOTHER_EVENT: Final = "it stands on another event"
+
 
 class Replayed(NamedTuple):
     """The state after `step`. `state_bytes` are canonical; `state_digest` is their SHA-256.
@@ -120,15 +122,26 @@ class Replayer:
     def snapshot_problem(self, snapshot: Snapshot) -> str | None:
         """Why the log does not bear out a sound snapshot of the session's own; None if it does.
 
-        Raises `IntegrityError`s where the log cannot be read there.
+        One of a line that was rewound is no problem. Raises `IntegrityError`s where the log cannot
+        be read there, `ReducerMissingError`, `ReducerVersionError`.
         """
         info = self._log.session_info(snapshot.session_id)
-        if snapshot.step > info.head.step:
-            return "it is ahead of the log"
         reducer = self._reducers.find(snapshot.reducer, snapshot.reducer_version)
         asked = self._asked(info, snapshot.step, reducer.name)
-        found = self._records_from(asked, snapshot)
-        return found if isinstance(found, str) else None
+        if asked.reducer is not reducer:
+            return None  # of a version that no replay of this session uses
+        if snapshot.step <= info.head.step:
+            found = self._records_from(asked, snapshot)
+            if not isinstance(found, str):
+                return None
+            if found != ANOTHER_EVENT:
+                return found
+        try:
+            through = snapshot.event_digest
+            next(self._log.read_session(snapshot.session_id, snapshot.step, through=through))
+        except StepNotFoundError:
+            return "it stands on an event that the log lacks"
+        return None
 
     def _asked(self, info: SessionInfo, step: int, name: str | None) -> _Asked:
         if name is not None and name != info.reducer:
@@ -197,7 +210,7 @@ class Replayer:
                 break
         record = before[-1]
         if record.digest != snapshot.event_digest:
-            return "it stands on another event"
+            return ANOTHER_EVENT
         if not asked.proves:
             return record, records
         recorded = self._last_recorded(session_id, before)

@@ -6,17 +6,22 @@ folding `replay.replayer`, forks `replay.branch`, differences `replay.difference
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from eventlog.blob_store import BlobStore, LocalBlobStore
 from eventlog.call_view import CallRow, pair_calls
 from eventlog.codec import decode_event
 from eventlog.config import create_config, read_config, workspace_folder
 from eventlog.content import Content, argument_content
-from eventlog.errors import ConfigError, SessionExistsError, SessionNotFoundError
+from eventlog.errors import (
+    ConfigError,
+    NotRestorableError,
+    SessionExistsError,
+    SessionNotFoundError,
+)
 from eventlog.event import Event, SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.importers.import_file import ImportOutcome, import_file
@@ -27,7 +32,7 @@ from eventlog.session_writer import wall_clock_us
 from eventlog.sqlite_log import SqliteLog
 from replay.branch import fork_session
 from replay.difference import Difference, compare_lines, compare_states
-from replay.integrity import CheckReport, Expectation, check_sessions
+from replay.integrity import CheckReport, Expectation, Kept, check_sessions
 from replay.reducer import ReducerRegistry
 from replay.replayer import Replayed, Replayer
 from replay.resumption import resume_session
@@ -98,14 +103,12 @@ class Workspace:
 
         `session` None mints a UUIDv7. `state` is the first state, or a callable that gives the
         state and is asked again at every return of a tool. `if_exists`: `fail` raises
-        `SessionExistsError`; `resume` goes on with the session under a new claim; `new` begins
-        `session~2`, `~3`, and so on. `policy` is the model's version. `snapshots` says when
-        snapshots are taken (default: every 256 steps and at the end).
+        `SessionExistsError`; `resume` goes on with the session under a new claim (a `state` that is
+        no callable is then not used: the session has one); `new` begins `session~2`, `~3`, and so
+        on. `policy` is the model's version. `snapshots` says when snapshots are taken (default:
+        every 256 steps and at the end).
         """
         session_id = mint_session_id() if session is None else session
-        if if_exists == "resume" and self._holds(session_id):
-            again = state if callable(state) else NOT_GIVEN
-            return self.resume(session_id, state=again, snapshots=snapshots)
         default_reducer = "transcript" if isinstance(state, NotGiven) else "captured"
         seeded = SessionSeeded(
             environment=environment,
@@ -126,18 +129,18 @@ class Workspace:
             metadata=dict(metadata or {}),
         )
         self.reducers.find(seeded.reducer, seeded.reducer_version, session_id=session_id)
-        for candidate in _candidate_ids(session_id, if_exists):
-            if if_exists == "new" and self._holds(candidate):
-                continue
+
+        def begin(name: str) -> SessionRecorder:
             observe = self._taker.observer(snapshots, seeded.reducer)
-            try:
-                return SessionRecorder.begin(
-                    self.log, self.blobs, candidate, seeded, state=state, observe=observe
-                )
-            except SessionExistsError:
-                if if_exists != "new":
-                    raise
-        raise AssertionError("candidate ids never end")
+            return SessionRecorder.begin(
+                self.log, self.blobs, name, seeded, state=state, observe=observe
+            )
+
+        def resume(name: str) -> SessionRecorder:
+            again = state if callable(state) else NOT_GIVEN
+            return self.resume(name, state=again, snapshots=snapshots)
+
+        return _open_session(session_id, if_exists, self._holds, begin, resume)
 
     def resume(
         self,
@@ -211,7 +214,8 @@ class Workspace:
     ) -> Iterator[CheckReport]:
         """Re-hash and re-fold sessions (None: all), one report each. See `replay.integrity`."""
         self._taker.wait()
-        return check_sessions(self.log, self.blobs, self._replayer, session, expect)
+        kept = Kept(self.log, self.blobs, self.snapshots, self._replayer)
+        return check_sessions(kept, session, expect)
 
     def sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
         """Sessions that pass the filter, in the order they began; reads no events."""
@@ -241,10 +245,17 @@ class Workspace:
         return self._taker.take(self.replay(session, step))
 
     def import_file(
-        self, path: str | os.PathLike[str], *, format: str = "auto"
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "auto",
+        inputs: str | os.PathLike[str] | None = None,
     ) -> Iterator[ImportOutcome]:
-        """Import a foreign trace; one outcome per session or bad record."""
-        return import_file(Path(path), self.log, self.blobs, format=format)
+        """Import a foreign trace; one outcome per session or bad record.
+
+        `inputs` are the task inputs of rollouts; by default the sibling `*.inputs.jsonl`.
+        """
+        return import_file(path, self.log, self.blobs, format=format, inputs=inputs)
 
     def close(self) -> None:
         """Wait for what was recorded and for due snapshots, then let go. Idempotent."""
@@ -278,8 +289,11 @@ class Workspace:
             return found
         if all(change.path[:1] != ("state_digest",) for change in found.changes):
             return found
-        before = self.replay(first, found.first_step)
-        after = self.replay(second, found.other_step)
+        try:
+            before = self.replay(first, found.first_step)
+            after = self.replay(second, found.other_step)
+        except NotRestorableError:
+            return found  # one of the two was not recorded: that is the difference
         states = compare_states(before.state_bytes, after.state_bytes)
         shown = tuple(change for change in found.changes if change.path[:1] != ("state_digest",))
         return found._replace(
@@ -290,6 +304,30 @@ class Workspace:
 
 def _optional_content(value: object) -> Content | None:
     return None if value is None else argument_content(value)
+
+
+def _open_session(
+    session_id: str,
+    if_exists: IfExists,
+    holds: Callable[[str], bool],
+    begin: Callable[[str], SessionRecorder],
+    resume: Callable[[str], SessionRecorder],
+) -> SessionRecorder:
+    if if_exists not in get_args(IfExists):
+        raise ConfigError(
+            f"if_exists={if_exists!r} is unknown", hint=f"give one of {get_args(IfExists)}"
+        )
+    for name in _candidate_ids(session_id, if_exists):
+        # Looked for first: the state would be captured in vain. Another may still come between.
+        if if_exists == "fail" or not holds(name):
+            try:
+                return begin(name)
+            except SessionExistsError:
+                if if_exists == "fail":
+                    raise
+        if if_exists == "resume":
+            return resume(name)
+    raise AssertionError("candidate ids never end")
 
 
 def _candidate_ids(session_id: str, if_exists: IfExists) -> Iterator[str]:
