@@ -93,6 +93,14 @@ class LineSource(Protocol):
         ...
 
 
+class RecordSource(LineSource, Protocol):
+    """What reading all that was ever kept of a session asks of a keeper."""
+
+    def all_events(self, number: int) -> Iterator[StoredEvent]:
+        """Every row of the session, in log order."""
+        ...
+
+
 class LineStore(LineSource, Protocol):
     """What a writer does, all inside one transaction; nothing is seen before it commits."""
 

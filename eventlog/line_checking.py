@@ -12,7 +12,7 @@ from eventlog.canonical import encode
 from eventlog.codec import decode_event
 from eventlog.errors import IntegrityError, SchemaError, SteplogError
 from eventlog.event import Event
-from eventlog.kept_rows import KeptSession, LineSource, Mark, StoredEvent, blob_digests
+from eventlog.kept_rows import KeptSession, Mark, RecordSource, blob_digests
 from eventlog.line_reading import checked_record, plan_chain, plan_to_digest, read_parts
 from eventlog.line_state import Claim, KnownEvent, LineState, VerdictKind
 from eventlog.line_writing import summary_through
@@ -29,12 +29,8 @@ class BlobUse(NamedTuple):
     step: int
 
 
-class CheckSource(LineSource, Protocol):
+class CheckSource(RecordSource, Protocol):
     """What checking asks of a keeper beside reading."""
-
-    def all_events(self, number: int) -> Iterator[StoredEvent]:
-        """Every row of the session, in log order."""
-        ...
 
     def marks_of(self, number: int) -> Sequence[Mark]:
         """Every stored mark of the session."""

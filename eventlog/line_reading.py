@@ -8,6 +8,7 @@ the record after it (or the line's head) names it as parent.
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from itertools import islice
 from typing import NamedTuple
 
 from eventlog.codec import decode_prefix
@@ -19,7 +20,7 @@ from eventlog.errors import (
     SteplogError,
     StepNotFoundError,
 )
-from eventlog.kept_rows import KeptSession, LineSource, StoredEvent
+from eventlog.kept_rows import KeptSession, LineSource, RecordSource, StoredEvent
 from eventlog.log import LogRecord
 from eventlog.standing_line import standing_ranges
 
@@ -264,6 +265,33 @@ def _linked(source: LineSource, parts: Iterable[LinePart]) -> Iterator[LogRecord
             step += 1
         if step != part.end_step:
             raise _gap(part.session_id, step)
+
+
+def read_kept(source: RecordSource, kept: KeptSession) -> Iterator[LogRecord]:
+    """Every record that the session's own line ever accepted, in log order; none may be missing.
+
+    An attempt writes only while it is the last one, so log order is that of (attempt, step).
+    """
+    return _all_kept(source, kept, islice(source.all_events(kept.number), kept.line.accepted))
+
+
+def _all_kept(
+    source: RecordSource, kept: KeptSession, rows: Iterator[StoredEvent]
+) -> Iterator[LogRecord]:
+    session_id = kept.session_id
+    first_steps = {claim.attempt: claim.first_step for claim in source.claims_of(session_id)}
+    count, attempt, step, parent = 0, 0, 0, b""
+    for stored in rows:
+        record = checked_record(stored, session_id)
+        if stored.attempt != attempt:
+            attempt, step = stored.attempt, first_steps.get(stored.attempt, -1)
+            parent = record.prefix.parent
+        if stored.step != step or record.prefix.parent != parent:
+            raise _gap(session_id, step)
+        yield record
+        count, step, parent = count + 1, step + 1, record.digest
+    if count != kept.line.accepted:
+        raise _gap(session_id, step)
 
 
 def checked_record(stored: StoredEvent, session_id: str | None) -> LogRecord:

@@ -25,7 +25,7 @@ from eventlog.kept_rows import (
     blob_digests,
 )
 from eventlog.line_checking import BlobUse, check_session
-from eventlog.line_reading import checked_record, plan_line, read_plan
+from eventlog.line_reading import checked_record, plan_line, read_kept, read_plan
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.line_writing import Claimant, Takeover, append_events, release, take_over
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
@@ -131,9 +131,7 @@ class MemoryLog(EventLog):
 
     def read_records(self, session_id: str) -> Iterator[LogRecord]:
         """Every record kept for the session's own line, in log order."""
-        kept = self._require_session(session_id)
-        stored = list(self._rows.all_events(kept.number))
-        return (checked_record(each, session_id) for each in stored)
+        return read_kept(self._rows, self._require_session(session_id))
 
     def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
         """Every record from `cut` to the present end."""

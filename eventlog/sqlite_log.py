@@ -24,7 +24,7 @@ from eventlog.event import LineHead
 from eventlog.fork_gate import gate
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.kept_rows import PARTITION
-from eventlog.line_reading import checked_record, plan_line, read_plan
+from eventlog.line_reading import plan_line, read_kept, read_plan
 from eventlog.line_writing import Claimant, Takeover, append_events, release, take_over
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
 from eventlog.network_mount import refuse_network_mount
@@ -147,8 +147,7 @@ class SqliteLog(EventLog):
     def read_records(self, session_id: str) -> Iterator[LogRecord]:
         """Every record kept for the session's own line, in log order."""
         reader = self._here().reader
-        kept = reader.require_session(session_id)
-        return (checked_record(stored, session_id) for stored in reader.all_events(kept.number))
+        return read_kept(reader, reader.require_session(session_id))
 
     def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
         """Every record from `cut` to the present end."""
