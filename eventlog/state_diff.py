@@ -8,7 +8,9 @@ section 2), without building any value but edited texts. Pure. Used by `state_pa
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, NamedTuple, cast
 
 from eventlog.canonical import decode, encode
@@ -48,16 +50,19 @@ class Path(NamedTuple):
 
     `depth` counts the containers it leads through: a registered type is one, but no path element.
     `close` asks for edits inside containers even where setting the whole would be smaller.
+    `omitted` says by path how many bytes of the value there were left out.
     """
 
     length: int
     elements: bytes
     depth: int
     close: bool = False
+    omitted: Mapping[bytes, int] = MappingProxyType({})
 
     def then(self, element: bytes) -> "Path":
         """This path and one more key or index, in canonical bytes."""
-        return Path(self.length + 1, self.elements + element, self.depth + 1, self.close)
+        elements = self.elements + element
+        return Path(self.length + 1, elements, self.depth + 1, self.close, self.omitted)
 
     def encoded(self) -> bytes:
         """The canonical array."""
@@ -87,6 +92,10 @@ class Edits:
         self.size += other.size
 
 
+class OmittedError(Exception):
+    """A value has to be set of which something was left out: find the patch without `omitted`."""
+
+
 class _Middle(NamedTuple):
     """What remains of two containers without their equal first and last entries.
 
@@ -104,7 +113,7 @@ def patch_between(
     """The canonical patch from one value's canonical bytes to another's, and the index of `after`.
 
     `index` is that of `before`; without it, and for what it leaves out, entries are read as far as
-    needed. None is returned where there was no need for any.
+    needed. None is returned where there was no need for any. Raises `OmittedError`.
     """
     if before == after:
         return array_head(0), index
@@ -136,11 +145,14 @@ def _find_edits(before: Part, after: Part, path: Path) -> Edits:
     """The smallest edits found that give the value at `path` the bytes of `after`; they differ."""
     head = _SET + path.encoded()
     inner = _inner_edits(before, after, path)
+    omitted = path.omitted.get(path.elements)
     if inner is not None:
-        if inner.size < len(head) + after.end - after.start:
+        if inner.size < len(head) + after.end - after.start + (omitted or 0):
             return inner
         if path.close and kind_at(after.data, after.start) not in TEXTS:
             return inner
+    if omitted is not None:
+        raise OmittedError
     return Edits(head + after.encoded())
 
 

@@ -13,13 +13,15 @@ value. States are in opaque form, as `decode(data, opaque=True)` gives them. Alw
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NoReturn, TypeAlias, cast
 
 from eventlog.canonical import encode
 from eventlog.errors import EventCorruptError, ValueNotEncodableError
 from eventlog.opaque_values import Registered
 from eventlog.part_index import large_parts
-from eventlog.state_diff import ROOT, Path, patch_between, read_patch
+from eventlog.state_diff import ROOT, OmittedError, Path, patch_between, read_patch
+from eventlog.state_narrowing import narrow
 
 Operation: TypeAlias = list[object]
 """One operation: its name, the path, and what the name asks for."""
@@ -61,6 +63,12 @@ def diff(
     """
     if touched is not None:
         return _diff_touched(before, after, touched, close)
+    narrowed = narrow(before, after)
+    if narrowed is not None:
+        path = ROOT._replace(close=close, omitted=narrowed.omitted)
+        old, new = encode(narrowed.before), encode(narrowed.after)
+        with suppress(OmittedError):
+            return read_patch(patch_between(old, new, large_parts(old), path)[0])
     return diff_encoded(encode(before), encode(after), close=close)
 
 
