@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from eventlog.canonical import decode, encode
-from eventlog.content import BlobRef, Content
+from eventlog.content import CANONICAL_VALUE, BlobRef, Content
 from eventlog.event import Event, SessionSeeded, StateChange
 from eventlog.opaque_values import Registered
 from eventlog.state_patch import apply, diff_encoded
@@ -124,7 +124,7 @@ def _compared_value(name: str, value: object, claims: list[int]) -> object:
     if isinstance(value, Content):
         if isinstance(value.data, BlobRef) or len(value.data) > _SHOWN_BYTES_MAX:
             return {"media_type": value.media_type, "sha256": _content_digest(value)}
-        return {"media_type": value.media_type, "data": _shown_bytes(value.data)}
+        return {"media_type": value.media_type, "value": _shown_value(value.media_type, value.data)}
     if name in ("called_step", "about_step", "duplicate_of", "supersedes_step"):
         # Counted without the claims before it, as the events themselves are.
         return value - bisect_left(claims, value) if isinstance(value, int) else None
@@ -133,7 +133,10 @@ def _compared_value(name: str, value: object, claims: list[int]) -> object:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _shown_bytes(data: bytes) -> object:
+def _shown_value(media_type: str, data: bytes) -> object:
+    """What a content says, told apart wherever its bytes are: JSON text stays text."""
+    if media_type == CANONICAL_VALUE:
+        return decode(data, opaque=True)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

@@ -91,12 +91,22 @@ class Kept(NamedTuple):
 def check_sessions(
     kept: Kept, session_id: str | None, expect: Sequence[Expectation]
 ) -> Iterator[CheckReport]:
-    """Check one session, or all there is. Raises `SessionNotFoundError` for a named one."""
+    """Check one session, or all there is.
+
+    Raises `SessionNotFoundError` for a named one that nothing is expected of: where a receipt says
+    that it was there, its loss is damage.
+    """
     if session_id is None:
         yield from _check_all(kept, expect)
         return
-    findings = list(kept.log.find_damage([session_id]))
     expected = [one for one in expect if one.session == session_id]
+    try:
+        findings = list(kept.log.find_damage([session_id]))
+    except SessionNotFoundError:
+        if not expected:
+            raise
+        yield from _missing(expect, ())
+        return
     yield _SessionCheck(kept, session_id, findings).run(expected)
     yield from _missing(expect, {session_id})
 
@@ -145,6 +155,7 @@ class _SessionCheck:
         self._verdict = OK
         self._first_bad: int | None = None
         self._details: list[str] = []
+        self._accepted = _AcceptedDigests()
         for finding in findings:
             self._note(DAMAGED, finding.step, _told(finding))
 
@@ -170,15 +181,14 @@ class _SessionCheck:
 
     def _judge_records(self) -> LineState:
         """Judge every record kept for the session anew, in log order."""
-        accepted = _AcceptedDigests()
-        line = SessionLine(self._session_id, accepted.find)
+        line = SessionLine(self._session_id, self._accepted.find)
         try:
             for record in self._kept.log.read_records(self._session_id):
                 prefix = record.prefix
                 body = decode_event(record.data).body if needs_body(prefix.kind) else None
                 verdict = line.accept(prefix, record.digest, body)
                 if verdict.kind is VerdictKind.ACCEPTED:
-                    accepted.add(record)
+                    self._accepted.add(record)
                 elif verdict.kind is VerdictKind.CONFLICT:
                     self._note(CONFLICTS, prefix.step, "a record conflicts with the line")
                 elif verdict.error is not None and verdict.rule != 5:
@@ -209,10 +219,18 @@ class _SessionCheck:
         except _DAMAGE as error:
             self._note_error(error)
         for one in expect:
-            found = digests.get(one.step)
-            if found != one.event_digest:
-                shown = "is missing" if found is None else f"has digest {found.hex()}"
-                self._note(DAMAGED, one.step, f"the event of step {one.step} {shown}")
+            self._compare_receipt(one, digests.get(one.step))
+
+    def _compare_receipt(self, expected: Expectation, found: bytes | None) -> None:
+        if found == expected.event_digest:
+            return
+        what = f"the event of step {expected.step}"
+        if self._accepted.find(expected.event_digest) is not None:
+            # A claim went on from before it: that is no loss, but it does not stand either.
+            self._note(INCOMPLETE, expected.step, f"{what} is there, but was superseded")
+            return
+        shown = "is missing" if found is None else f"has digest {found.hex()}"
+        self._note(DAMAGED, expected.step, f"{what} {shown}")
 
     def _check_close(self, step: int, closed: SessionClosed, root: MerkleRoot) -> None:
         if (closed.event_count, closed.root) != (root.count, root.root()):

@@ -34,7 +34,19 @@ class Verb(NamedTuple):
 
 
 VERBS: Final = {
-    "doctor": Verb("doctor", "Look at the installation and the workspace, and say what is wrong."),
+    "demo": Verb("demo", "Record, kill, resume, replay, fork and find damage: a story."),
+    "import": Verb("import_files", "Import trace files: one session for each record, or none."),
+    "sessions": Verb("sessions", "List sessions, in the order they began."),
+    "show": Verb("show", "Show a session, one line a call, or one event whole."),
+    "calls": Verb("calls", "List tool calls, one line for a call and its return."),
+    "tail": Verb("tail", "Print the last events of the whole log, and follow it."),
+    "replay": Verb("replay", "Bring the state after a step back, proven against the log."),
+    "diff": Verb("diff", "Show what differs between two states or two sessions."),
+    "fork": Verb("fork", "Begin a branch after a step."),
+    "check": Verb("check", "Re-hash, re-judge and re-fold what is stored."),
+    "close": Verb("close", "Claim an open session whose writer is gone, and close it."),
+    "snapshot": Verb("snapshot", "List the snapshots that are kept, or take one."),
+    "doctor": Verb("doctor", "Say what is wrong with the installation or the workspace."),
 }
 
 

@@ -6,7 +6,6 @@ where a table or a progress bar is really drawn.
 """
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -65,6 +64,26 @@ class Output:
         for name, value in fields.items():
             print(f"{name:<{width}}  {printable(value)}")
 
+    def print_as_they_come(self, records: Iterable[Record], columns: Columns) -> None:
+        """As `print_records`, with each line out before the next record is asked for."""
+        if self.as_json:
+            for record in records:
+                self.print_json(record)
+                sys.stdout.flush()
+            return
+        rows = ([printable(cell(record)) for cell in columns.values()] for record in records)
+        _print_lines(list(columns), rows, flush=True)
+
+    def print_text(self, text: str) -> None:
+        """One line of text, its control characters escaped."""
+        print(printable(text))
+
+    def problem(self, message: str, hint: str = "") -> None:
+        """Something that failed while the rest goes on: on stderr, also with `--quiet`."""
+        print(f"error: {printable(message)}", file=sys.stderr)
+        if hint:
+            print(f"  hint: {printable(hint)}", file=sys.stderr)
+
     def note(self, text: str) -> None:
         """A remark on stderr, unless `--quiet`."""
         if not self._invocation.quiet:
@@ -76,19 +95,25 @@ class Output:
             print(printable(text), file=sys.stderr)
 
     @contextmanager
-    def progress(self, label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    def progress(
+        self, label: str, total: int | None = None, *, shown: bool = True
+    ) -> Iterator[Callable[[int], None]]:
         """A progress bar on stderr while the block runs; its value adds to what is done.
 
-        Only on a terminal and without `--quiet`; elsewhere the value does nothing. `total` None:
-        how much there is to do is not known.
+        Only on a terminal, without `--quiet` and where `shown`; elsewhere the value does nothing.
+        `total` None: how much there is to do is not known.
         """
-        if self._invocation.quiet or not sys.stderr.isatty():
+        if self._invocation.quiet or not shown or not sys.stderr.isatty():
             yield _ignore
             return
         from rich.console import Console
         from rich.progress import Progress
 
-        with Progress(console=Console(stderr=True), transient=True) as bar:
+        # rich would print through its console, which is stderr, whatever is printed meanwhile: so
+        # that data in a pipe stays on stdout, only where stdout is the terminal too.
+        with Progress(
+            console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()
+        ) as bar:
             task = bar.add_task(label, total=total)
             yield lambda done: bar.advance(task, done)
 
@@ -101,12 +126,14 @@ def _count(printed: Iterable[None]) -> int:
     return sum(1 for _ in printed)
 
 
-def _print_lines(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
+def _print_lines(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, flush: bool = False
+) -> int:
     count = 0
     for count, row in enumerate(rows, 1):
         if count == 1:
             print("\t".join(headings))
-        print("\t".join(row))
+        print("\t".join(row), flush=flush)
     return count
 
 
@@ -161,8 +188,3 @@ def duration_text(duration_us: int | None) -> str:
 def number_text(value: float | None) -> str:
     """A number in its shortest form; `-` for none."""
     return NOTHING if value is None else f"{value:g}"
-
-
-def json_number(value: float | None) -> object:
-    """A number as a record holds it: JSON has no NaN and no infinities, so these are named."""
-    return value if value is None or math.isfinite(value) else {"$float": repr(value)}

@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def doctor(context: typer.Context) -> None:
-    """Look at the installation and the workspace, and say what is wrong.
+    """Say what is wrong with the installation or the workspace.
 
     Looks at the versions of Python, SQLite and the libraries, at who else owns the names of our
     packages, at files that hide them, and at the workspace's folder. Exit code 1 if a check failed.

@@ -5,11 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from eventlog.errors import IntegrityError, SteplogError
+from eventlog.errors import IntegrityError
 from eventlog.json_form import dumps
 from replay.cli.demo.clerk import serve
 from replay.cli.demo.desk import Desk
@@ -23,7 +24,26 @@ CALLS_BEFORE_KILL: Final = 9
 CHILD_LINES_MAX: Final = 1_000
 
 
-def tell(folder: Path, say: Say) -> None:
+class Ending(NamedTuple):
+    """What the story leaves behind: its sessions, and the verdict on the damaged copy."""
+
+    sessions: list[str]
+    resumed: str
+    branch: str
+    found: str
+
+    def things_to_try(self) -> Iterator[str]:
+        """Command lines, without the workspace, that show more of it."""
+        yield "sessions"
+        yield f"show {self.resumed}"
+        yield f"show {self.resumed}@12"
+        yield f"calls {self.resumed} --tool refund"
+        yield f"replay {self.resumed} --step 12 --path orders"
+        yield f"diff {self.resumed} {self.branch}"
+        yield "check"
+
+
+def tell(folder: Path, say: Say) -> Ending:
     """Run the whole story in a new workspace at `folder`. Raises what steplog raises."""
     with open_workspace(folder) as ws:
         record_sessions(ws, say)
@@ -31,18 +51,8 @@ def tell(folder: Path, say: Say) -> None:
     with open_workspace(folder) as ws:
         replay_and_compare(ws, resumed, say)
         branch = fork_and_part(ws, resumed, say)
-    damage_a_copy(folder, say)
-    say("\nWhat to try next:")
-    place = f"steplog --workspace {folder}"
-    for line in (
-        f"{place} sessions",
-        f"{place} show {resumed}",
-        f"{place} calls {resumed}",
-        f"{place} replay {resumed} --step 12",
-        f"{place} diff {resumed} {branch}",
-        f"{place} check",
-    ):
-        say(f"  {line}")
+        sessions = [info.session_id for info in ws.sessions()]
+    return Ending(sessions, resumed, branch, damage_a_copy(folder, resumed, say))
 
 
 def record_sessions(ws: Workspace, say: Say) -> None:
@@ -125,27 +135,33 @@ def fork_and_part(ws: Workspace, name: str, say: Say) -> str:
     return branch
 
 
-def damage_a_copy(folder: Path, say: Say) -> None:
-    """Flip one bit in a copy of the log and show that it is found."""
+def damage_a_copy(folder: Path, name: str, say: Say) -> str:
+    """Flip one bit of an event in a copy of the workspace; the verdict that `check` gives."""
     say("\n5. One bit is flipped in a copy of the workspace.")
-    copy = folder.with_name(folder.name + "-damaged")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(folder, copy)
-    data = bytearray((copy / "log.db").read_bytes())
-    place = data.rfind(b"handled A")
-    data[place] ^= 0x01
-    (copy / "log.db").write_bytes(data)
-    try:
+    with tempfile.TemporaryDirectory(prefix="steplog-demo-") as place:
+        copy = Path(place) / "damaged"
+        shutil.copytree(folder, copy)
+        _flip_a_bit(copy / "log.db", _events_of(folder, name))
         with open_workspace(copy) as ws:
             bad = [report for report in ws.check() if report.verdict != "ok"]
-        for report in bad:
-            say(f"   {report.session}: {report.verdict}, first at step {report.first_bad}")
-        if not bad:
-            raise IntegrityError("the flipped bit was not found", hint="please report this")
-    except SteplogError as error:
-        say(f"   {type(error).__name__}: {error}")
-    finally:
-        shutil.rmtree(copy, ignore_errors=True)
+            for report in bad:
+                say(f"   {report.session}: {report.verdict}, first at step {report.first_bad}")
+    if not bad:
+        raise IntegrityError("the flipped bit was not found", hint="please report this")
+    return bad[0].verdict
+
+
+def _events_of(folder: Path, name: str) -> list[bytes]:
+    with open_workspace(folder) as ws:
+        return [record.data for record in ws.log.read_session(name)]
+
+
+def _flip_a_bit(file: Path, events: list[bytes]) -> None:
+    data = bytearray(file.read_bytes())
+    # A short event stands in one piece in the file; one that stands there once is the row itself.
+    event = next(event for event in events if data.count(event) == 1)
+    data[data.find(event) + len(event) // 2] ^= 0x01
+    file.write_bytes(data)
 
 
 def _record_and_kill(folder: Path, name: str) -> int:

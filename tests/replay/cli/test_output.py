@@ -13,12 +13,12 @@ from replay.cli.output import (
     Output,
     Record,
     duration_text,
-    json_number,
     number_text,
     printable,
     shortened,
     time_text,
 )
+from replay.views import json_number
 
 ROWS: list[Record] = [
     {"session": "a[bold]", "step": 3, "reward": 1.0},

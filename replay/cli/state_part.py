@@ -1,0 +1,82 @@
+"""A part of a state, named on the command line: `orders.A1.price`, `$.orders["A1"][3]`."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer
+
+from eventlog.opaque_values import Registered
+from replay.views import readable_path
+
+KEYS_LISTED_MAX: Final = 12
+
+_STEP: Final = re.compile(
+    r"""\.?(?P<name>[^.\[\]]+)|\[(?P<key>(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\]])+)\]"""
+)
+
+
+def find_part(state: object, text: str) -> object:
+    """The part of an opaque state that `text` leads to.
+
+    A name is a key, or a position in a list; in brackets stands a position, or a key as Python
+    writes it. A path goes through values of registered types. Raises a usage error that says what
+    is there instead.
+    """
+    part: Any = state
+    taken: list[object] = []
+    for step in _steps(text):
+        part = part.value if isinstance(part, Registered) else part
+        key = _key_in(part, step)
+        if key is None:
+            raise typer.BadParameter(
+                f"no part {step!r} at {readable_path(taken)}: {_what_is_there(part)}"
+            )
+        taken.append(key[0])
+        part = part[key[0]]
+    return part
+
+
+def _steps(text: str) -> Iterator[object]:
+    """The keys of a path; a name as a str, what stands in brackets as what it says."""
+    at = 1 if text.startswith("$") else 0
+    while at < len(text):
+        found = _STEP.match(text, at)
+        if found is None:
+            raise typer.BadParameter(f'{text!r} is no path: write orders.A1.price or $["A.1"][3]')
+        at = found.end()
+        if found["name"] is not None:
+            yield found["name"]
+            continue
+        try:
+            yield ast.literal_eval(found["key"])
+        except (ValueError, SyntaxError) as error:
+            raise typer.BadParameter(f"[{found['key']}] is neither position nor key") from error
+
+
+def _key_in(part: object, step: object) -> tuple[object] | None:
+    """The key that `step` means here, in a tuple of one; None where there is none."""
+    number = int(step) if isinstance(step, str) and re.fullmatch(r"-?[0-9]{1,18}", step) else step
+    if isinstance(part, dict):
+        for key in (step, number):
+            # Keys equal in Python may differ (1 and True): the stored one is what is shown.
+            if key in part:
+                return (key,)
+    elif (
+        isinstance(part, list | tuple)
+        and isinstance(number, int)
+        and -len(part) <= number < len(part)
+    ):
+        return (number,)
+    return None
+
+
+def _what_is_there(part: object) -> str:
+    if isinstance(part, dict):
+        keys = [repr(key) for key in part][:KEYS_LISTED_MAX]
+        more = f", and {len(part) - len(keys)} more" if len(part) > len(keys) else ""
+        return f"keys {', '.join(keys)}{more}" if keys else "an empty dict"
+    if isinstance(part, list | tuple):
+        return f"a {type(part).__name__} of {len(part)}"
+    return f"a {type(part).__name__}, which has no parts"
