@@ -34,9 +34,9 @@ def _numpy_value(numpy: Any, value: Any) -> ArrayValue | None:
     if isinstance(value, numpy.generic):
         if value.dtype.type is not type(value):
             raise Refusal("is a subclass of a numpy scalar", "convert it to a plain scalar")
-        # Its own text or bytes: an array of them would drop NULs at the end.
+        # Its own text or bytes: an array of them, and `str(value)`, would drop NULs at the end.
         if isinstance(value, numpy.str_):
-            data = str(value).encode("utf-32-le", "surrogatepass")
+            data = value[:].encode("utf-32-le", "surrogatepass")
             return ArrayValue("scalar", f"<U{len(data) // 4}", (), data)
         if isinstance(value, numpy.bytes_):
             return ArrayValue("scalar", f"|S{len(value)}", (), bytes(value))

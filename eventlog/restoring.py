@@ -51,7 +51,10 @@ def restore(value: object) -> object:
 
 def open_known(value: object) -> object:
     """As `restore`, but what this process cannot make live stays closed."""
-    return _restored(value, _open_or_keep)
+    try:
+        return _restored(value, _open_or_keep)
+    except _Missing:
+        return value  # keys that are none, or equal, once they are live
 
 
 def may_hold_closed(data: bytes) -> bool:

@@ -160,6 +160,8 @@ def random_array_value(rng: random.Random) -> ArrayValue:
     family = rng.choice(("array", "scalar"))
     shape = () if family == "scalar" else tuple(rng.choices((0, 1, 2, 3), k=rng.randint(0, 3)))
     data = bytes(rng.choices((0, 1), k=width * math.prod(shape)))
+    if dtype == "<U2":
+        data = "ab".encode("utf-32-le") * math.prod(shape)
     return ArrayValue(family, dtype, shape, data)
 
 
