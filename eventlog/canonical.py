@@ -22,6 +22,7 @@ __all__ = [
     "ArrayValue",
     "Registered",
     "decode",
+    "decode_live",
     "digest",
     "digest_of",
     "encode",
@@ -76,6 +77,30 @@ def decode(data: bytes, *, opaque: bool = False) -> object:
         faithful = False
     # A codec that does not give back what was stored would make another state of it.
     return live if faithful else value
+
+
+def decode_live(data: bytes) -> object:
+    """The value of canonical bytes as an environment needs it: nothing in it stays closed.
+
+    Raises as `decode`, and `CodecMissingError` where a value of a registered type, or an array,
+    cannot be made live here: a state that is half closed must not be mistaken for a state.
+    """
+    closed = decode(data, opaque=True)
+    if not may_hold_closed(data):
+        return closed
+    live = restore(closed)
+    try:
+        faithful = encode(live) == data
+    except ValueNotEncodableError:
+        faithful = False
+    if not faithful:
+        raise CodecMissingError(
+            "a registered codec does not give back what was stored",
+            hint="register the class as it was when this was recorded, or a codec that reads it",
+            name="",
+            path="$",
+        )
+    return live
 
 
 def digest(value: object) -> bytes:

@@ -65,6 +65,11 @@ class SessionInfo(NamedTuple):
     parent_step: int | None
     error: str | None
 
+    @property
+    def session(self) -> str:
+        """The session's id, by the name that reports and rows have for it."""
+        return self.session_id
+
 
 class SessionFilter(NamedTuple):
     """Which sessions to list; None lets every value through. Times in microseconds UTC."""

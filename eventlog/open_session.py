@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from eventlog.canonical import decode
+from eventlog.canonical import decode_live
 from eventlog.errors import NotRestorableError, StepConflictError, SteplogError
 from eventlog.event import Body
 from eventlog.not_given import NotGiven
@@ -64,7 +64,8 @@ class OpenSession:
     def state(self) -> object:
         """The last known state, as a fresh copy; None for a session recorded without a state.
 
-        Raises `NotRestorableError` where a return did not say its state.
+        Raises `NotRestorableError` where a return did not say its state, `CodecMissingError` where
+        it holds a type that is not registered here.
         """
         if self._capture is None:
             return None
@@ -75,7 +76,7 @@ class OpenSession:
                 session_id=self.session_id,
                 step=self.step,
             )
-        return decode(self._capture.base)
+        return decode_live(self._capture.base)
 
     def close(self, reason: str = "done", *, error_type: str | None = None) -> int:
         """End the session; the event holds its event count and Merkle root. Returns the step.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
-from eventlog.canonical import decode
+from eventlog.canonical import decode, decode_live
 from eventlog.codec import decode_event
 from eventlog.content import BlobRef, Content
 from eventlog.errors import EventCorruptError, NotRestorableError, SnapshotError, StepNotFoundError
@@ -49,7 +49,7 @@ class Replayed(NamedTuple):
     @property
     def state(self) -> object:
         """A fresh copy of the state. Raises `CodecMissingError` for types not registered here."""
-        return decode(self.state_bytes)
+        return decode_live(self.state_bytes)
 
     @property
     def opaque_state(self) -> object:
