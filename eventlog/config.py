@@ -6,6 +6,8 @@ events go. The file holds no secrets.
 
 import os
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -64,18 +66,29 @@ def read_config(folder: Path) -> WorkspaceConfig | None:
     return config
 
 
+def make_folder(folder: Path) -> None:
+    """Make the folder of a workspace where it is missing. Raises `LogUnavailableError`."""
+    with _unavailable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def create_config(folder: Path) -> WorkspaceConfig:
     """Write the settings of a new workspace and return them. Raises `LogUnavailableError`."""
     name = "".join(c for c in folder.resolve().name if c.isprintable() and c not in '"\\')
     config = WorkspaceConfig(format=WORKSPACE_FORMAT, name=name[:255] or "workspace")
     text = f'format = {config.format}\nname = "{config.name}"\n'
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with _unavailable(folder):
         write_whole(folder / CONFIG_FILE, text.encode("utf-8"))
         sync_folder(folder)
+    return config
+
+
+@contextmanager
+def _unavailable(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise LogUnavailableError(
             f"cannot make the workspace {folder}: {os.strerror(error.errno or 0)}",
             hint="choose a folder you can write to with --workspace",
         ) from error
-    return config

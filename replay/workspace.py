@@ -14,10 +14,12 @@ from typing import Final, Literal, get_args
 from eventlog.blob_store import BlobStore, LocalBlobStore
 from eventlog.call_view import CallRow, pair_calls
 from eventlog.codec import decode_event
-from eventlog.config import create_config, read_config, workspace_folder
+from eventlog.config import create_config, make_folder, read_config, workspace_folder
 from eventlog.content import Content, argument_content
 from eventlog.errors import (
     ConfigError,
+    EventCorruptError,
+    LogUnavailableError,
     NotRestorableError,
     SessionExistsError,
     SessionNotFoundError,
@@ -41,6 +43,7 @@ from snapshots.policy import SnapshotPolicy
 from snapshots.snapshot_store import LocalSnapshotStore, SnapshotRef, SnapshotStore
 
 DEFAULT_WORKSPACE: Final = "./steplog-data"
+LOG_FILE: Final = "log.db"
 IfExists = Literal["fail", "resume", "new"]
 
 
@@ -50,16 +53,30 @@ def open_workspace(
     """Open the workspace at a folder; made if missing, unless `create` is false.
 
     Raises `ConfigError` for a URL of an unknown scheme, a folder of a newer format, or (with
-    `create=False`) a folder that is no workspace; `LogUnavailableError` where it cannot be used.
+    `create=False`) a folder that is no workspace; `EventCorruptError` where its log is gone or
+    damaged; `LogUnavailableError` where it cannot be used.
     """
     folder = workspace_folder(place)
-    if read_config(folder) is None:
-        if not create:
-            raise ConfigError(
-                f"no workspace at {folder}", hint="record or import into it first, or mend the path"
+    if read_config(folder) is not None:
+        if not (folder / LOG_FILE).exists():
+            raise EventCorruptError(
+                f"the workspace {folder} has lost its {LOG_FILE}",
+                hint="restore the file from a copy; or remove what is left, and begin anew",
             )
+        return Workspace(folder)
+    if not create:
+        raise ConfigError(
+            f"no workspace at {folder}", hint="record or import into it first, or mend the path"
+        )
+    make_folder(folder)
+    made = Workspace(folder)
+    # Its settings come last: a folder that has them once had a log, and never gets an empty one.
+    try:
         create_config(folder)
-    return Workspace(folder)
+    except LogUnavailableError:
+        made.close()
+        raise
+    return made
 
 
 class Workspace:
@@ -68,7 +85,7 @@ class Workspace:
     def __init__(self, folder: Path) -> None:
         """Use `open_workspace`. Opening reads no events."""
         self.folder = folder
-        self.log: EventLog = SqliteLog(folder / "log.db")
+        self.log: EventLog = SqliteLog(folder / LOG_FILE)
         self.blobs: BlobStore = LocalBlobStore(folder / "blobs")
         self.snapshots: SnapshotStore = LocalSnapshotStore(folder / "snapshots")
         self.reducers = ReducerRegistry()

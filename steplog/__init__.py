@@ -53,24 +53,50 @@ from eventlog import errors  # noqa: E402 - only once these packages are known t
 if TYPE_CHECKING:  # The one place for it: a lazy face still shows its names to type checkers.
     from eventlog.content import JsonText
     from eventlog.errors import SteplogError
+    from eventlog.event import Event
+    from eventlog.log import SessionFilter
+    from eventlog.opaque_values import Registered
+    from eventlog.recorder import SessionRecorder
+    from eventlog.registered_types import register_type
     from eventlog.version import VERSION as __version__  # noqa: N811
+    from replay.integrity import Expectation
+    from replay.reducer import Reducer
     from replay.workspace import Workspace, open_workspace
+    from snapshots.policy import AtEnd, EveryN
 
 __all__ = [
+    "AtEnd",
+    "Event",
+    "EveryN",
+    "Expectation",
     "JsonText",
+    "Reducer",
+    "Registered",
+    "SessionFilter",
+    "SessionRecorder",
     "SteplogError",
     "Workspace",
     "__version__",
     "errors",
     "open_workspace",
+    "register_type",
 ]
 
 _HOMES: Final = {
+    "AtEnd": ("snapshots.policy", "AtEnd"),
+    "Event": ("eventlog.event", "Event"),
+    "EveryN": ("snapshots.policy", "EveryN"),
+    "Expectation": ("replay.integrity", "Expectation"),
     "JsonText": ("eventlog.content", "JsonText"),
+    "Reducer": ("replay.reducer", "Reducer"),
+    "Registered": ("eventlog.opaque_values", "Registered"),
+    "SessionFilter": ("eventlog.log", "SessionFilter"),
+    "SessionRecorder": ("eventlog.recorder", "SessionRecorder"),
     "SteplogError": ("eventlog.errors", "SteplogError"),
     "Workspace": ("replay.workspace", "Workspace"),
     "__version__": ("eventlog.version", "VERSION"),
     "open_workspace": ("replay.workspace", "open_workspace"),
+    "register_type": ("eventlog.registered_types", "register_type"),
 }
 
 
