@@ -159,7 +159,7 @@ def _read_operation(state: object, operation: Sequence[Any]) -> Change:
         return Change("order", place, None, list(rest[0]))
     if op == "cut":
         start, count, insert = rest
-        target: Any = _value_at(state, place)
+        target: Any = _inside(_value_at(state, place))
         removed = target[start : start + count]
         return Change("cut", (*place, start), removed, insert)
     found, before = _find(state, place)
@@ -172,14 +172,20 @@ def _value_at(state: object, path: tuple[object, ...]) -> object:
 
 def _find(state: object, path: tuple[object, ...]) -> tuple[bool, object]:
     for element in path:
-        while isinstance(state, Registered):
-            state = state.value
-        if isinstance(state, dict):
-            if element not in state:
+        holder = _inside(state)
+        if isinstance(holder, dict):
+            if element not in holder:
                 return False, None
-            state = state[element]
-        elif isinstance(state, list) and isinstance(element, int):
-            state = state[element]
+            state = holder[element]
+        elif isinstance(holder, list) and isinstance(element, int):
+            state = holder[element]
         else:
             return False, None
     return True, state
+
+
+def _inside(value: object) -> object:
+    """The value within registered types: a path leads through them without an element."""
+    while isinstance(value, Registered):
+        value = value.value
+    return value

@@ -6,17 +6,21 @@ seed and found here by that name and version; a stored name never imports anythi
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from hashlib import sha256
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, cast
 
 from eventlog.canonical import decode
-from eventlog.content import BlobRef, Content, read_content
+from eventlog.content import BlobRef, Content, JsonText, is_json_text, read_content
 from eventlog.errors import ConfigError, ReducerMissingError, ReducerVersionError
 from eventlog.event import (
     Event,
     MessageAdded,
     SessionClosed,
+    SessionForked,
+    SessionResumed,
     SessionSeeded,
     StateChange,
     ToolCalled,
@@ -28,6 +32,7 @@ from eventlog.state_patch import apply
 # Content above this size stands in a transcript as its blob's digest, so that a transcript's
 # size follows the dialog and not the tools' output.
 TRANSCRIPT_CONTENT_BYTES_MAX: Final = 4096
+_DIGITS_ALWAYS_READ: Final = 640
 
 FetchContent = Callable[[Content], bytes]
 
@@ -115,7 +120,7 @@ class TranscriptReducer:
             )
         elif isinstance(body, SessionClosed):
             state["closed"] = body.reason
-        elif event.kind == "session_resumed":
+        elif isinstance(body, SessionResumed | SessionForked):
             state["closed"] = None
         return state
 
@@ -136,13 +141,13 @@ def _call_line(step: int, body: ToolCalled, fetch: FetchContent) -> dict[str, ob
 def _complete_call(
     calls: list[dict[str, object]], step: int, body: ToolReturned, fetch: FetchContent
 ) -> None:
-    for line in reversed(calls):
-        if line["call_step"] == body.called_step:
-            line["return_step"] = step
-            line["status"] = body.status
-            line["result"] = None if body.result is None else _transcript_value(body.result, fetch)
-            line["reward"] = body.reward
-            return
+    place = bisect_left(calls, body.called_step, key=lambda line: cast(int, line["call_step"]))
+    if place < len(calls) and calls[place]["call_step"] == body.called_step:
+        line = calls[place]
+        line["return_step"] = step
+        line["status"] = body.status
+        line["result"] = None if body.result is None else _transcript_value(body.result, fetch)
+        line["reward"] = body.reward
 
 
 def _transcript_value(content: Content, fetch: FetchContent) -> object:
@@ -153,12 +158,33 @@ def _transcript_value(content: Content, fetch: FetchContent) -> object:
     if len(data) > TRANSCRIPT_CONTENT_BYTES_MAX:
         return {"blob": sha256(data).hexdigest(), "size": len(data)}
     value = read_content(content.media_type, fetch(content), opaque=True)
-    if content.media_type.split(";", 1)[0] == "application/json":
-        try:
-            return json.loads(str(value))
-        except (ValueError, RecursionError):
-            return str(value)
-    return value
+    return _parsed(str(value)) if isinstance(value, JsonText) else value
+
+
+class _KeyTwiceError(ValueError):
+    """JSON text that a parsed value would not say all of."""
+
+
+def _parsed(text: str) -> object:
+    """The value of JSON text, the same in every process; the text where no value says it all."""
+    if not is_json_text(text):
+        return text
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_int=_whole_number)
+    except _KeyTwiceError:
+        return text
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise _KeyTwiceError
+    return made
+
+
+def _whole_number(digits: str) -> int:
+    # How long a number `int` reads is a setting of the process; what Decimal reads is not.
+    return int(digits) if len(digits) <= _DIGITS_ALWAYS_READ else int(Decimal(digits))
 
 
 class ReducerKey(NamedTuple):
