@@ -20,15 +20,15 @@ from eventlog.errors import (
     SessionNotFoundError,
     StepConflictError,
 )
-from eventlog.kept_rows import KeptSession, LineSource, LineStore, StoredEvent
+from eventlog.kept_records import checked_record
+from eventlog.kept_rows import KeptSession, LineSource, LineStore
 from eventlog.line_state import KINDS_WITH_BODY, Claim, KnownEvent, LineState, Verdict, VerdictKind
-from eventlog.log import Receipt
+from eventlog.log import LogRecord, Receipt
 from eventlog.session_line import SessionLine
 from eventlog.standing_line import standing_ranges
 
 _FIRST_KINDS: Final = ("session_seeded", "session_forked")
 _CLAIM_KINDS: Final = (*_FIRST_KINDS, "session_resumed")
-_EVENT_ID: Final = slice(10, 26)
 
 
 class Append(NamedTuple):
@@ -50,11 +50,6 @@ class Accepted(NamedTuple):
 
     line: LineState
     claims: tuple[Claim, ...]
-
-
-def event_id_of(data: bytes) -> bytes:
-    """The event id (16 bytes) in an event's stored bytes: it comes first after the framing."""
-    return data[_EVENT_ID]
 
 
 def require_whole_batch(append: Append) -> None:
@@ -256,35 +251,37 @@ def _standing_receipt(append: Append, kept: KeptSession, store: LineStore) -> Re
     stands_there = kept.line.first_step <= first < kept.line.next_step
     if stands_there:
         standing = _standing_events(kept, store, first, first + len(ids))
-        if [event_id_of(stored.data) for stored in standing] == ids:
+        if [record.prefix.event_id for record in standing] == ids:
             return _receipt_of(append.session_id, standing)
     found = store.recent_step_of(kept, ids)
     if found is None:
         return None
     standing = _standing_events(kept, store, found, found + len(ids))
-    if [event_id_of(stored.data) for stored in standing] == ids:
+    if [record.prefix.event_id for record in standing] == ids:
         return _receipt_of(append.session_id, standing)
     raise _conflict(append, kept.line, f"the event at step {found} has one of these ids already")
 
 
 def _standing_events(
     kept: KeptSession, source: LineSource, start: int, end: int
-) -> list[StoredEvent]:
+) -> list[LogRecord]:
     line = kept.line
-    found: list[StoredEvent] = []
+    found: list[LogRecord] = []
     claims = source.claims_of(kept.session_id)
     for part in standing_ranges(
         claims, line.attempt, line.next_step - 1, session_id=kept.session_id
     ):
         low, high = max(start, part.first_step), min(end, part.end_step)
         if low < high:
-            found.extend(source.events_between(kept.number, part.attempt, low, high))
+            rows = source.events_between(kept.number, part.attempt, low, high)
+            found.extend(checked_record(stored, kept.session_id) for stored in rows)
     return found
 
 
-def _receipt_of(session_id: str, standing: Sequence[StoredEvent]) -> Receipt:
-    last = standing[-1]
-    return Receipt(session_id, standing[0].step, last.step, last.attempt, last.digest, last.offset)
+def _receipt_of(session_id: str, standing: Sequence[LogRecord]) -> Receipt:
+    first, last = standing[0].prefix, standing[-1]
+    place = last.prefix
+    return Receipt(session_id, first.step, place.step, place.attempt, last.digest, last.offset)
 
 
 def _refusal(

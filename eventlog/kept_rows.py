@@ -101,7 +101,7 @@ class RecordSource(LineSource, Protocol):
         ...
 
 
-class LineStore(LineSource, Protocol):
+class LineStore(RecordSource, Protocol):
     """What a writer does, all inside one transaction; nothing is seen before it commits."""
 
     def next_number(self) -> int:

@@ -12,8 +12,10 @@ from eventlog.canonical import encode
 from eventlog.codec import decode_event
 from eventlog.errors import IntegrityError, SchemaError, SteplogError
 from eventlog.event import Event
+from eventlog.kept_records import checked_record
 from eventlog.kept_rows import KeptSession, Mark, RecordSource, blob_digests
-from eventlog.line_reading import checked_record, plan_chain, plan_to_digest, read_parts
+from eventlog.line_plan import plan_chain, plan_to_digest
+from eventlog.line_reading import read_parts
 from eventlog.line_state import Claim, KnownEvent, LineState, VerdictKind
 from eventlog.line_writing import summary_through
 from eventlog.log import Finding, LogRecord

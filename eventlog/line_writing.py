@@ -12,13 +12,18 @@ from eventlog.append_rule import Accepted, Append, judge_append, require_owner
 from eventlog.codec import EncodedEvent, decode_event, encode_event
 from eventlog.errors import (
     IntegrityError,
+    LinkBrokenError,
     SessionNotFoundError,
     StepConflictError,
+    StepGapError,
     StepNotFoundError,
 )
 from eventlog.event import Event, LineHead, SessionReleased, SessionResumed
-from eventlog.kept_rows import KeptSession, LineSource, LineStore, Mark
-from eventlog.line_reading import plan_chain, plan_to_digest, read_parts
+from eventlog.kept_records import checked_record
+from eventlog.kept_rows import KeptSession, LineStore, Mark, RecordSource
+from eventlog.line_plan import plan_chain, plan_to_digest, require_known
+from eventlog.line_reading import read_parts
+from eventlog.line_state import Claim
 from eventlog.log import LogRecord, Receipt
 from eventlog.session_summary import SessionSummary
 
@@ -113,15 +118,9 @@ def _claim_append(
         # The branch goes on right after the fork; its fork event has the same state.
         from_step, parent = line.first_step, _fork_event_digest(store, kept)
     else:
-        known = store.find_digest(kept.number, digest)
-        if known is None:
-            raise StepNotFoundError(
-                f"no event {digest.hex()} was ever accepted in the session",
-                hint="take the digest from the session's own records or from a receipt",
-                session_id=kept.session_id,
-            )
+        known = require_known(store, kept, digest)
         from_step, parent = known.step, digest
-    attempt = 1 + max(claim.attempt for claim in store.claims_of(kept.session_id))
+    attempt = 1 + _claims_of(store, kept)[-1].attempt
     over_release = line.released and parent == line.head
     body = SessionResumed(from_step, wish.reason, claimant.writer_id, over_release)
     head = LineHead(kept.session_id, from_step, attempt, parent)
@@ -143,16 +142,28 @@ def _require_head(kept: KeptSession, read: LineHead | None) -> None:
 
 
 def _fork_event_digest(store: LineStore, kept: KeptSession) -> bytes:
-    first = store.claims_of(kept.session_id)[0]
+    first = _claims_of(store, kept)[0]
     stored = store.event_at(kept.number, first.attempt, kept.line.first_step)
     if stored is None:
-        raise StepNotFoundError(
+        raise StepGapError(
             "the branch's fork event is missing",
             hint="run `steplog check`",
             session_id=kept.session_id,
             step=kept.line.first_step,
         )
-    return stored.digest
+    return checked_record(stored, kept.session_id).digest
+
+
+def _claims_of(store: LineStore, kept: KeptSession) -> Sequence[Claim]:
+    """The session's claims, of which the last must be the one in force."""
+    claims = store.claims_of(kept.session_id)
+    if not claims or claims[-1].attempt != kept.line.attempt:
+        raise LinkBrokenError(
+            f"the claim of attempt {kept.line.attempt} is missing",
+            hint="run `steplog check`; restore the log from a copy",
+            session_id=kept.session_id,
+        )
+    return claims
 
 
 def _own_event(
@@ -247,7 +258,7 @@ def _summary_of_prefix(store: LineStore, fork: Event) -> SessionSummary:
 
 
 def summary_through(
-    source: LineSource, kept: KeptSession, digest: bytes, *, step: int | None = None
+    source: RecordSource, kept: KeptSession, digest: bytes, *, step: int | None = None
 ) -> SessionSummary:
     """The summary of the chain that ends in the event `digest`, from the nearest stored one."""
     parts = plan_to_digest(source, kept, digest, step=step)

@@ -7,7 +7,7 @@ N" is inclusive. A *record* is what a log keeps: an event's exact bytes at an of
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from eventlog.codec import EncodedEvent, EventPrefix
 from eventlog.cut import Cut
@@ -221,7 +221,7 @@ class EventLog(ABC):
     def close(self) -> None:
         """Wait for what was submitted, then let go. Idempotent."""
 
-    def __enter__(self) -> "EventLog":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

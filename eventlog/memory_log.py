@@ -16,6 +16,7 @@ from eventlog.cut import Cut
 from eventlog.errors import LogError, SessionNotFoundError, SteplogError
 from eventlog.event import LineHead
 from eventlog.ids import mint_event_id, mint_writer_id
+from eventlog.kept_records import checked_record, read_kept
 from eventlog.kept_rows import (
     PARTITION,
     RECENT_EVENTS,
@@ -25,7 +26,8 @@ from eventlog.kept_rows import (
     blob_digests,
 )
 from eventlog.line_checking import BlobUse, check_session
-from eventlog.line_reading import checked_record, plan_line, read_kept, read_plan
+from eventlog.line_plan import plan_line
+from eventlog.line_reading import read_plan
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.line_writing import Claimant, Takeover, append_events, release, take_over
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo

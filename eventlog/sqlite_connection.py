@@ -20,7 +20,7 @@ from eventlog.errors import (
 )
 from eventlog.fork_gate import gate
 from eventlog.sqlite_lock import LogLock
-from eventlog.sqlite_rows import LogEnd, read_log_end, write_log_end
+from eventlog.sqlite_log_end import LogEnd, read_log_end, write_log_end
 from eventlog.sqlite_schema import APPLICATION_ID, FORMAT, PAGE_BYTES, TABLES
 
 BUSY_TIMEOUT_S: Final = 10.0
@@ -184,7 +184,7 @@ def _create_tables(path: Path) -> None:
             db.execute(text)
         db.execute(f"PRAGMA application_id={APPLICATION_ID}")
         db.execute(f"PRAGMA user_version={FORMAT}")
-        write_log_end(db, LogEnd(FORMAT, 0, 0))
+        write_log_end(db, LogEnd(FORMAT, 0, 0, 0))
         db.execute("COMMIT")
     finally:
         db.close()

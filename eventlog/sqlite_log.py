@@ -23,8 +23,10 @@ from eventlog.errors import LogError
 from eventlog.event import LineHead
 from eventlog.fork_gate import gate
 from eventlog.ids import mint_event_id, mint_writer_id
+from eventlog.kept_records import read_kept
 from eventlog.kept_rows import PARTITION
-from eventlog.line_reading import plan_line, read_kept, read_plan
+from eventlog.line_plan import plan_line
+from eventlog.line_reading import read_plan
 from eventlog.line_writing import Claimant, Takeover, append_events, release, take_over
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
 from eventlog.network_mount import refuse_network_mount

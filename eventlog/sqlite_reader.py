@@ -15,16 +15,18 @@ from typing import Final
 from eventlog.cut import Cut
 from eventlog.errors import SessionNotFoundError, StepGapError
 from eventlog.fork_gate import gate
+from eventlog.kept_records import checked_record
 from eventlog.kept_rows import PARTITION, KeptSession, Mark, StoredEvent
 from eventlog.line_checking import BlobUse
-from eventlog.line_reading import checked_record
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.log import LogRecord, SessionFilter, SessionInfo
 from eventlog.sqlite_connection import open_reader
 from eventlog.sqlite_errors import errors_of
 from eventlog.sqlite_filter import conditions_of
-from eventlog.sqlite_rows import LogEnd, SqliteRows, checked_head, damaged, info_of, read_log_end
-from eventlog.sqlite_store import read_cut
+from eventlog.sqlite_head import checked_head, info_of
+from eventlog.sqlite_log_end import LogEnd, read_cut, read_log_end
+from eventlog.sqlite_rows import SqliteRows
+from eventlog.sqlite_seal import damaged
 
 IDLE_CONNECTIONS_MAX: Final = 8
 """Connections kept for the next question; more are opened when needed and closed after."""

@@ -3,7 +3,7 @@
 `events` is the log: `offset` counts from 0 without holes. `session` in events, marks and blob
 references is the number of a row of `head`; `claims` names the session by id, so that a lost head
 row shows. `seal` is a checksum over the row (`sqlite_rows.seal_of`): a row that was not written by
-us is not believed. `log_end` has one row: the end of the log and the number of sessions, without
+us is not believed. `log_end` has one row: how many events, sessions and cursors there are, without
 which lost last rows would not show.
 
 Large tables keep to the order in which they are written (rowid order); the only index on `events`
@@ -89,6 +89,7 @@ TABLES: Final = {
     format INTEGER NOT NULL,
     events INTEGER NOT NULL,
     sessions INTEGER NOT NULL,
+    cursors INTEGER NOT NULL,
     seal INTEGER NOT NULL)""",
     "head_by_task": "CREATE INDEX head_by_task ON head(task_id, number)",
     "head_by_group": (

@@ -7,7 +7,7 @@ so an append to a session that was written here before reads nothing.
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -18,16 +18,10 @@ from eventlog.errors import EventCorruptError, StepGapError
 from eventlog.kept_rows import RECENT_EVENTS, KeptSession, Mark, StoredEvent, blob_digests
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.recent_ids import RecentIds
-from eventlog.sqlite_rows import (
-    HEAD_FIELDS,
-    LogEnd,
-    SqliteRows,
-    head_values,
-    read_log_end,
-    require_seal,
-    seal_of,
-    write_log_end,
-)
+from eventlog.sqlite_head import HEAD_FIELDS, head_values
+from eventlog.sqlite_log_end import LogEnd, read_cut, read_log_end, write_log_end
+from eventlog.sqlite_rows import SqliteRows
+from eventlog.sqlite_seal import seal_of
 from eventlog.standing_line import standing_ranges
 
 SESSIONS_KEPT: Final = 1_024
@@ -66,7 +60,7 @@ class SqliteStore(SqliteRows):
     def __init__(self, db: sqlite3.Connection) -> None:
         super().__init__(db)
         self._version: int | None = None
-        self._end = LogEnd(0, 0, 0)
+        self._end = LogEnd(0, 0, 0, 0)
         self._first_end = self._end
         self._gathered: list[tuple[Any, ...]] = []
         self._sessions: OrderedDict[str, KeptSession] = OrderedDict()
@@ -208,16 +202,17 @@ class SqliteStore(SqliteRows):
 
     def put_cut(self, group: str, cut: Cut) -> None:
         """Move a consumer's cut forward; parts that are not further are left as they are."""
+        known = read_cut(self._db, group)
         for part, end in cut.as_dict().items():
-            if end > self.cut_of(group).end(part):
+            if end > known.end(part):
                 row = (group, part, end)
                 self._db.execute(
                     "INSERT OR REPLACE INTO cursors VALUES(?, ?, ?, ?)", (*row, seal_of(row))
                 )
-
-    def cut_of(self, group: str) -> Cut:
-        """The cut committed by a consumer; the empty one if none was."""
-        return read_cut(self._db, group)
+                if known.end(part) == 0:
+                    self._end = self._end._replace(cursors=self._end.cursors + 1)
+                    # Written at once: the next look at cursors in this transaction compares.
+                    write_log_end(self._db, self._end)
 
     def _insert_gathered(self) -> None:
         if self._gathered:
@@ -259,14 +254,16 @@ class SqliteStore(SqliteRows):
                 "WHERE session=? AND attempt=? AND step>=? AND step<? ORDER BY step",
                 (kept.number, part.attempt, start, part.end_step),
             ).fetchall()
-            if [step for step, _ in rows] != list(range(start, part.end_step)):
+            ids = [event_id for _, event_id in rows if type(event_id) is bytes]
+            steps = list(range(start, part.end_step))
+            if [step for step, _ in rows] != steps or len(ids) != len(steps):
                 raise StepGapError(
-                    "events of the line are missing",
+                    "events of the line are missing or damaged",
                     hint="run `steplog check`; the session takes no appends like this",
                     session_id=kept.session_id,
                     step=start,
                 )
-            recent.note([bytes(event_id) for _, event_id in rows], part.attempt)
+            recent.note(ids, part.attempt)
         self._recent[kept.number] = recent
         if len(self._recent) > SESSIONS_KEPT:
             self._recent.popitem(last=False)
@@ -276,15 +273,3 @@ class SqliteStore(SqliteRows):
 def _changing_values(kept: KeptSession) -> tuple[Any, ...]:
     changing: tuple[Any, ...] = _pick_changing(head_values(kept))
     return changing
-
-
-def read_cut(db: sqlite3.Connection, group: str) -> Cut:
-    """The cut committed by consumer `group`; the empty one if none was."""
-    ends: Mapping[int, int] = {}
-    rows: list[Any] = db.execute(
-        "SELECT part, next, seal FROM cursors WHERE consumer=?", (group,)
-    ).fetchall()
-    for part, end, seal in rows:
-        require_seal(seal, (group, part, end), f"consumer {group!r}")
-        ends = {**ends, part: end}
-    return Cut(ends)

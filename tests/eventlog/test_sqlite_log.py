@@ -19,7 +19,7 @@ from eventlog.errors import (
     SteplogError,
 )
 from eventlog.sqlite_log import SqliteLog
-from eventlog.sqlite_rows import LogEnd, write_log_end
+from eventlog.sqlite_log_end import LogEnd, write_log_end
 from eventlog.sqlite_schema import APPLICATION_ID, FORMAT, PAGE_BYTES
 from tests.support.recorded import append_all, data_of, seeded_chain
 
@@ -122,7 +122,7 @@ def test_another_programs_database_is_refused_and_left_alone(path: Path) -> None
 def test_a_newer_format_is_refused_by_name(path: Path) -> None:
     SqliteLog(path).close()
     db = sqlite3.connect(path, isolation_level=None)
-    write_log_end(db, LogEnd(FORMAT + 1, 0, 0))
+    write_log_end(db, LogEnd(FORMAT + 1, 0, 0, 0))
     db.execute(f"PRAGMA user_version={FORMAT + 1}")
     db.close()
     with pytest.raises(IncompatibleSchemaError, match=f"format {FORMAT + 1}"):
