@@ -8,10 +8,10 @@ MOUNTS = r"""
 sysfs /sys sysfs rw 0 0
 /dev/vda / ext4 rw 0 0
 tmpfs /tmp tmpfs rw 0 0
-server:/home /home nfs4 rw 0 0
-/dev/vdb /home/local xfs rw 0 0
+server:/data /data nfs4 rw 0 0
+/dev/vdb /data/local xfs rw 0 0
 //win/share /mnt/share\040one cifs rw 0 0
-host:/data /mnt/ssh fuse.sshfs rw 0 0
+host:/x /mnt/ssh fuse.sshfs rw 0 0
 C:\134 /mnt/c 9p rw 0 0
 overlay /var/lib/x overlay rw 0 0
 fuse-overlayfs /ctr fuse.fuse-overlayfs rw 0 0
@@ -26,8 +26,8 @@ broken line
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/home", "nfs4"),
-        ("/home/me/runs", "nfs4"),
+        ("/data", "nfs4"),
+        ("/data/me/runs", "nfs4"),
         ("/mnt/share one/x", "cifs"),
         ("/mnt/ssh/a/b", "fuse.sshfs"),
         ("/mnt/c/Users", "9p"),
@@ -44,7 +44,7 @@ def test_network_file_systems_are_found(path: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/tmp/x", "/home/local/x", "/homes", "/var/lib/x/y", "/ctr/a", "/mnt/ntfs", "/mnt/sshx"],
+    ["/", "/tmp/x", "/data/local/x", "/datas", "/var/lib/x/y", "/ctr/a", "/mnt/ntfs", "/mnt/sshx"],
 )
 def test_local_ones_are_not(path: str) -> None:
     assert find_network_mount(path, MOUNTS) is None
@@ -57,4 +57,4 @@ def test_the_mount_over_another_counts() -> None:
 
 
 def test_no_mounts_refuse_nothing() -> None:
-    assert find_network_mount("/home/me", "") is None
+    assert find_network_mount("/data/me", "") is None
