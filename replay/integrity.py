@@ -225,7 +225,8 @@ class _SessionCheck:
         if found == expected.event_digest:
             return
         what = f"the event of step {expected.step}"
-        if self._accepted.find(expected.event_digest) is not None:
+        known = self._accepted.find(expected.event_digest)
+        if known is not None and known.step == expected.step:
             # A claim went on from before it: that is no loss, but it does not stand either.
             self._note(INCOMPLETE, expected.step, f"{what} is there, but was superseded")
             return

@@ -1,0 +1,378 @@
+"""`check`: each verdict, and what makes it."""
+
+import sqlite3
+from collections.abc import Callable
+
+import pytest
+
+from eventlog.canonical import digest, encode
+from eventlog.codec import EncodedEvent, decode_event, encode_event
+from eventlog.content import STATE_PATCH, Content
+from eventlog.errors import SessionNotFoundError
+from eventlog.event import Annotated, Event, LineHead, SessionClosed, StateChange
+from eventlog.log import EventLog, LogRecord
+from replay.integrity import (
+    DETAILS_MAX,
+    EXIT_CODE_OF_VERDICT,
+    LOG_ITSELF,
+    VERDICTS,
+    CheckReport,
+    Expectation,
+    Kept,
+    check_sessions,
+)
+from replay.workspace import Workspace, open_workspace
+from snapshots.policy import EveryN
+from snapshots.snapshot import Snapshot
+from tests.support.desk import Told
+from tests.support.events import EventChain
+from tests.support.recorded import append_all
+
+Play = Callable[..., Told]
+
+
+def one(ws: Workspace, name: str = "s", *expect: Expectation) -> CheckReport:
+    (report,) = ws.check(name, expect=expect)
+    return report
+
+
+def damage(ws: Workspace, sql: str, *values: object) -> None:
+    """Change rows behind the log's back."""
+    with sqlite3.connect(ws.folder / "log.db") as db:
+        assert db.execute(sql, values).rowcount > 0
+    db.close()
+
+
+def test_a_sound_session_is_ok(ws: Workspace, play: Play) -> None:
+    play(calls=5)
+    assert one(ws) == CheckReport("s", "ok", 12, 0, 0, 0, 0, None, ())
+    assert list(ws.check()) == [one(ws)]
+
+
+def test_an_empty_workspace_has_nothing_to_report(ws: Workspace) -> None:
+    assert list(ws.check()) == []
+    with pytest.raises(SessionNotFoundError):
+        list(ws.check("nobody"))
+
+
+def test_every_verdict_has_an_exit_code_and_the_worst_is_last() -> None:
+    assert set(VERDICTS) == set(EXIT_CODE_OF_VERDICT)
+    assert [EXIT_CODE_OF_VERDICT[verdict] for verdict in VERDICTS] == [0, 6, 4, 4, 4]
+
+
+def test_what_a_rewind_set_aside_is_counted_and_no_fault(ws: Workspace, play: Play) -> None:
+    told = play(calls=5)
+    ws.resume("s", at_step=4, reopen=True, state=lambda: told.desk.state).close()
+    assert one(ws) == CheckReport("s", "ok", 7, 0, 0, 7, 0, None, ())
+
+
+def test_a_branch_counts_its_own_events(ws: Workspace, play: Play) -> None:
+    play(calls=5)
+    ws.fork("s", 7, name="b")
+    assert one(ws, "b") == CheckReport("b", "ok", 1, 0, 0, 0, 0, None, ())
+
+
+# Receipts.
+
+
+def test_a_receipt_that_fits_and_ones_that_do_not(ws: Workspace, play: Play) -> None:
+    play(calls=3)
+    digests = [record.digest for record in ws.log.read_session("s")]
+    for step in (0, 3, 7):
+        assert one(ws, "s", Expectation("s", step, digests[step])).verdict == "ok"
+    report = one(ws, "s", Expectation("s", 3, digests[4]), Expectation("s", 5, digests[5]))
+    assert (report.verdict, report.first_bad) == ("damaged", 3)
+    assert report.details == (f"the event of step 3 has digest {digests[3].hex()}",)
+    report = one(ws, "s", Expectation("s", 8, digests[7]))
+    assert (report.verdict, report.first_bad) == ("damaged", 8)
+    assert report.details == ("the event of step 8 is missing",)
+
+
+def test_a_receipt_of_a_session_that_is_gone(ws: Workspace, play: Play) -> None:
+    """An old copy of the log put back shows only so."""
+    play(calls=1)
+    reports = list(ws.check(expect=(Expectation("lost", 4, bytes(32)),)))
+    assert [(each.session, each.verdict, each.first_bad) for each in reports] == [
+        ("s", "ok", None),
+        ("lost", "damaged", 4),
+    ]
+
+
+def test_a_receipt_of_what_a_rewind_set_aside(ws: Workspace, play: Play) -> None:
+    told = play(calls=3)
+    digests = [record.digest for record in ws.log.read_session("s")]
+    ws.resume("s", at_step=4, reopen=True, state=lambda: told.desk.state).close()
+    report = one(ws, "s", Expectation("s", 6, digests[6]), Expectation("s", 3, digests[3]))
+    assert (report.verdict, report.first_bad) == ("incomplete", 6)
+    assert "superseded" in report.details[0]
+
+
+# Damage.
+
+
+def test_flipped_bytes_are_named_by_step(ws: Workspace, play: Play) -> None:
+    play(calls=5)
+    play("other", calls=2)
+    data = bytearray(list(ws.log.read_records("s"))[4].data)
+    data[-1] ^= 1
+    damage(ws, "UPDATE events SET data = ? WHERE session = 1 AND step = 4", bytes(data))
+    report = one(ws)
+    assert (report.verdict, report.first_bad) == ("damaged", 4)
+    assert any("EventCorruptError" in detail for detail in report.details)
+    assert [each.verdict for each in ws.check()] == ["damaged", "ok"]
+
+
+def test_a_row_that_does_not_even_hold_bytes(ws: Workspace, play: Play) -> None:
+    play(calls=5)
+    damage(ws, "UPDATE events SET data = 'text' WHERE session = 1 AND step = 4")
+    assert one(ws).verdict == "damaged"
+
+
+def test_a_deleted_row_is_a_gap(ws: Workspace, play: Play) -> None:
+    play(calls=5)
+    damage(ws, "DELETE FROM events WHERE session = 1 AND step = 4")
+    reports = {each.session: each for each in ws.check()}
+    assert (reports["s"].verdict, reports["s"].first_bad) == ("damaged", 4)
+    assert reports[LOG_ITSELF].verdict == "damaged"
+
+
+def test_a_lost_head_row_does_not_end_the_check_of_the_rest(ws: Workspace, play: Play) -> None:
+    """Listing sessions failed, and with it the whole check."""
+    for name in ("a", "b", "c"):
+        play(name, calls=2)
+    damage(ws, "DELETE FROM head WHERE session = 'b'")
+    with open_workspace(ws.folder) as again:
+        reports = {each.session: each for each in again.check()}
+    assert reports[LOG_ITSELF].verdict == "damaged"
+    assert reports["a"].verdict == "ok"
+    with open_workspace(ws.folder) as again:
+        report = one(again, "b")
+        assert report.verdict == "damaged"
+        assert one(again, "c").verdict == "ok"
+
+
+def test_a_missing_and_a_damaged_blob_are_named_by_step(ws: Workspace) -> None:
+    with ws.record("s", environment="desk") as session:
+        session.record_message("user", "a" * 400_000)
+        session.record_message("user", "b" * 400_000)
+        session.record_message("user", "a" * 400_000)
+    assert one(ws).verdict == "ok"
+    first = list(ws.events("s"))[1].body.content.data.digest.hex()  # type: ignore[union-attr]
+    for blob in (ws.folder / "blobs").glob("*/*"):
+        if blob.name == first:
+            blob.unlink()
+        else:
+            blob.write_bytes(blob.read_bytes()[:-1])
+    report = one(ws)
+    assert (report.verdict, report.first_bad) == ("damaged", 1)
+    assert [detail.split(":")[0] for detail in report.details] == ["BlobCorruptError"] * 2
+
+
+def seeded(ws: Workspace, **fields: object) -> EventChain:
+    chain = EventChain("s")
+    chain.seed(writer=ws.log.writer_id, reducer="captured", reducer_version="1", **fields)
+    return chain
+
+
+def test_a_state_that_diverges_is_damage(ws: Workspace) -> None:
+    chain = seeded(ws, initial_state=Content.of_value({"n": 0}))
+    patch = Content(STATE_PATCH, encode([["set", ["n"], 1]]))
+    chain.append(
+        Annotated("x", Content.of_value(1)), state_change=StateChange(patch, digest({"n": 2}))
+    )
+    append_all(ws.log, chain.events)
+    report = one(ws)
+    assert (report.verdict, report.first_bad) == ("damaged", 1)
+    assert "DivergenceError" in report.details[0]
+
+
+@pytest.mark.parametrize("wrong", ["root", "count"])
+def test_a_close_that_names_another_root_or_count(ws: Workspace, wrong: str) -> None:
+    """The root in the close was written and never looked at."""
+    chain = seeded(ws)
+    right = chain.closed().event.body
+    assert isinstance(right, SessionClosed)
+    chain.events.pop()
+    chain.head = LineHead("s", 0, 1, chain.events[0].digest)
+    if wrong == "root":
+        chain.append(right._replace(root=bytes(32)))
+    else:
+        chain.append(right._replace(event_count=2))
+    append_all(ws.log, chain.events)
+    report = one(ws)
+    assert (report.verdict, report.first_bad) == ("damaged", 1)
+    assert "RootMismatchError" in report.details[0]
+
+
+def test_a_state_nobody_recorded_is_incomplete(ws: Workspace) -> None:
+    with ws.record("s", environment="desk", state={"n": 0}) as session:
+        session.record_tool_return(session.record_tool_call("a", {}), "x")
+    report = one(ws)
+    assert (report.verdict, report.first_bad) == ("incomplete", None)
+    assert "NotRestorableError" in report.details[0]
+
+
+def test_a_reducer_that_is_not_here_is_incomplete(ws: Workspace) -> None:
+    append_all(ws.log, _of_reducer(ws).events)
+    report = one(ws)
+    assert report.verdict == "incomplete"
+    assert "ReducerMissingError" in report.details[0]
+
+
+def _of_reducer(ws: Workspace) -> EventChain:
+    chain = EventChain("s")
+    chain.seed(writer=ws.log.writer_id, reducer="nobody's", reducer_version="1")
+    return chain
+
+
+# Snapshots.
+
+
+def test_a_damaged_snapshot_is_reported_and_costs_no_state(ws: Workspace, play: Play) -> None:
+    told = play(calls=10, snapshots=EveryN(8))
+    assert one(ws).verdict == "ok"
+    file = min((ws.folder / "snapshots").glob("*/*/*.snap"))
+    file.write_bytes(file.read_bytes()[:-3])
+    report = one(ws)
+    assert (report.verdict, report.first_bad) == ("damaged", None)
+    assert "SnapshotError" in report.details[0]
+    assert [each.verdict for each in ws.check()] == ["damaged"]
+    assert ws.replay("s").state_bytes == told.states[-1]
+
+
+def put(ws: Workspace, step: int, state: object, event_digest: bytes, name: str = "s") -> None:
+    data = encode(state)
+    ws.snapshots.put_snapshot(
+        Snapshot(name, step, event_digest, digest(state), "captured", "1", data)
+    )
+
+
+def test_a_snapshot_of_another_state_is_reported(ws: Workspace, play: Play) -> None:
+    play(calls=4)
+    event = next(ws.log.read_session("s", 5, 6))
+    put(ws, 5, {"forged": True}, event.digest)
+    report = one(ws)
+    assert report.verdict == "damaged"
+    assert report.details == ("snapshot of step 5: its state is not the recorded one",)
+
+
+def test_a_snapshot_of_an_event_that_the_log_lacks(ws: Workspace, play: Play) -> None:
+    """The newest commits are gone: an old copy of the log was put back."""
+    play(calls=4)
+    put(ws, 20, {"n": 1}, bytes(32))
+    put(ws, 3, {"n": 1}, bytes([1]) * 32)
+    assert one(ws).details == (
+        "snapshot of step 3: it stands on an event that the log lacks",
+        "snapshot of step 20: it stands on an event that the log lacks",
+    )
+
+
+def test_snapshots_of_a_session_that_the_log_lacks(ws: Workspace, play: Play) -> None:
+    play(calls=1)
+    put(ws, 3, {"n": 1}, bytes(32), name="lost")
+    reports = list(ws.check())
+    assert [(each.session, each.verdict) for each in reports] == [
+        (LOG_ITSELF, "damaged"),
+        ("s", "ok"),
+    ]
+    assert "'lost'" in reports[0].details[0]
+
+
+# Records that keepers other than ours may hold.
+
+
+class Copied:
+    """A log whose records of "s" are these, in this order, as a mirror could have them."""
+
+    def __init__(self, log: EventLog, records: list[LogRecord]) -> None:
+        self._log = log
+        self._records = records
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    def read_records(self, session_id: str) -> object:
+        """All of them, whatever their verdict."""
+        return iter(self._records)
+
+    def find_damage(self, session_ids: object = None) -> object:
+        """Such a keeper judges as it reads."""
+        return iter(())
+
+
+def check_copy(ws: Workspace, records: list[LogRecord]) -> CheckReport:
+    log = Copied(ws.log, records)
+    kept = Kept(log, ws.blobs, ws.snapshots, ws._replayer)  # type: ignore[arg-type]
+    (report,) = check_sessions(kept, "s", ())
+    return report
+
+
+def record_of(encoded: EncodedEvent, offset: int = 0) -> LogRecord:
+    event = decode_event(encoded.data)
+    return LogRecord(offset, encoded.digest, encoded.data, event)  # type: ignore[arg-type]
+
+
+def test_duplicates_are_counted(ws: Workspace, play: Play) -> None:
+    play(calls=3)
+    records = list(ws.log.read_records("s"))
+    report = check_copy(ws, [*records[:4], records[2], records[3], *records[4:], records[0]])
+    assert report == CheckReport("s", "ok", 8, 3, 0, 0, 0, None, ())
+
+
+def test_records_of_a_writer_that_was_taken_over_are_counted(ws: Workspace, play: Play) -> None:
+    told = play(calls=3)
+    ws.resume("s", at_step=6, reopen=True, state=lambda: told.desk.state).close()
+    records = list(ws.log.read_records("s"))
+    zombie = _following(records[6], Annotated("late", Content.of_value(1)))
+    report = check_copy(ws, [*records, record_of(zombie)])
+    assert (report.verdict, report.superseded) == ("ok", 2)
+    lost = _following(records[6], decode_event(records[8].data).body)
+    report = check_copy(ws, [*records, record_of(lost)])
+    assert (report.verdict, report.lost_claims) == ("ok", 1)
+
+
+def test_a_second_event_for_one_step_is_a_conflict(ws: Workspace, play: Play) -> None:
+    play(calls=3)
+    records = list(ws.log.read_records("s"))
+    rival = _following(records[3], Annotated("rival", Content.of_value(1)))
+    report = check_copy(ws, [*records[:5], record_of(rival), *records[5:]])
+    assert (report.verdict, report.conflicts, report.first_bad) == ("conflicts", 1, 4)
+
+
+def test_a_gap_stops_the_line(ws: Workspace, play: Play) -> None:
+    play(calls=3)
+    records = list(ws.log.read_records("s"))
+    report = check_copy(ws, records[:3] + records[4:])
+    assert (report.verdict, report.first_bad) == ("stopped", 4)
+    assert "StepGapError" in report.details[0]
+
+
+def test_a_broken_link_stops_the_line(ws: Workspace, play: Play) -> None:
+    play(calls=3)
+    records = list(ws.log.read_records("s"))
+    wrong = encode_event(decode_event(records[4].data)._replace(parent=bytes(32)))
+    report = check_copy(ws, [*records[:4], record_of(wrong)])
+    assert (report.verdict, report.first_bad) == ("stopped", 4)
+    assert "LinkBrokenError" in report.details[0]
+
+
+def test_what_is_wrong_is_told_in_a_bounded_number_of_lines(ws: Workspace, play: Play) -> None:
+    play(calls=3)
+    records = list(ws.log.read_records("s"))
+    rivals = [
+        record_of(_following(records[3], Annotated("rival", Content.of_value(number))))
+        for number in range(3)
+    ]
+    report = check_copy(ws, [*records, *rivals])
+    assert (report.conflicts, len(report.details)) == (3, 1)
+    wanted = [Expectation("s", step, bytes(32)) for step in range(10, 300)]
+    report = one(ws, "s", *wanted)
+    assert len(report.details) == DETAILS_MAX + 1
+    assert report.details[-1] == f"and {len(wanted) - DETAILS_MAX} more"
+
+
+def _following(record: LogRecord, body: object) -> EncodedEvent:
+    prefix = record.prefix
+    head = LineHead(prefix.session_id, prefix.step, prefix.attempt, record.digest)
+    event = Event.following(head, body, event_id=bytes(16), time=1, actor="system")  # type: ignore[arg-type]
+    return encode_event(event)

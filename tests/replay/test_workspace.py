@@ -1,0 +1,352 @@
+"""The workspace: opening, sharing, forking, and what it refuses."""
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import steplog
+from eventlog import network_mount
+from eventlog.errors import (
+    ConfigError,
+    FencedError,
+    LogUnavailableError,
+    SessionNotFoundError,
+    SteplogError,
+)
+from eventlog.log import SessionFilter
+from eventlog.sqlite_log import SqliteLog
+from replay.workspace import Workspace, open_workspace
+from tests.support.desk import Told
+from tests.support.processes import ROOT, finish, python_script
+
+Play = Callable[..., Told]
+NOBODY = 65534
+
+
+def in_child(act: Callable[[], object]) -> int:
+    """Do something in a forked child; its exit code, 1 for any exception."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+# Opening.
+
+
+def test_a_workspace_is_made_where_there_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "runs"
+    with pytest.raises(ConfigError, match="no workspace"):
+        open_workspace(folder, create=False)
+    assert not folder.exists()
+    with open_workspace(folder) as ws:
+        assert ws.folder == folder
+        assert list(ws.sessions()) == []
+    with open_workspace(folder, create=False) as ws:
+        assert list(ws.sessions()) == []
+
+
+def test_places_are_paths_and_file_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    for place, folder in (
+        ("runs", tmp_path / "runs"),
+        (tmp_path / "other", tmp_path / "other"),
+        (f"file://{tmp_path}/url", tmp_path / "url"),
+        ("~/mine", tmp_path / "me" / "mine"),
+    ):
+        with open_workspace(place) as ws:
+            assert ws.folder == folder
+
+
+@pytest.mark.parametrize("url", ["kafka://broker/topic", "s3://bucket/runs", "https://host/x"])
+def test_a_scheme_that_is_not_known_is_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown workspace scheme"):
+        open_workspace(url)
+
+
+def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+    open_workspace(tmp_path).close()
+    settings = tmp_path / "steplog.toml"
+    settings.write_text(settings.read_text().replace("format = 1", "format = 2"))
+    with pytest.raises(ConfigError, match="format 2 is newer"):
+        open_workspace(tmp_path)
+    settings.write_text("nonsense = [")
+    with pytest.raises(ConfigError, match="not TOML"):
+        open_workspace(tmp_path)
+
+
+def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+    open_workspace(tmp_path).close()
+    (tmp_path / "log.db").write_bytes(b"not a database, but somebody's file" * 100)
+    with pytest.raises(SteplogError, match=r"log\.db"):
+        open_workspace(tmp_path)
+
+
+def test_a_folder_on_a_network_file_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nhost:/x {tmp_path}/far nfs4 rw 0 0\n")
+    monkeypatch.setattr(network_mount, "_MOUNTS", mounts)
+    with pytest.raises(ConfigError, match="nfs4"):
+        open_workspace(tmp_path / "far" / "ws")
+    open_workspace(tmp_path / "near" / "ws").close()
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("mine")
+    with pytest.raises(SteplogError):
+        open_workspace(tmp_path / "runs")
+    assert (tmp_path / "runs").read_text() == "mine"
+
+
+def test_a_read_only_folder_can_be_read_and_not_written() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        locked = Path(place)
+        with open_workspace(locked / "ws") as ws:
+            ws.record("s", environment="desk", state={"n": 1}).close()
+            assert [report.verdict for report in ws.check()] == ["ok"]
+        for path in (*locked.rglob("*"), locked):
+            path.chmod(0o555)
+        try:
+            assert in_child(lambda: _look_into(locked)) == 0
+        finally:
+            for path in (locked, *locked.rglob("*")):
+                path.chmod(0o755)
+
+
+def _look_into(locked: Path) -> None:
+    if os.geteuid() == 0:  # whom no mode stops
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    with open_workspace(locked / "ws") as ws:
+        assert ws.replay("s").state == {"n": 1}
+        assert [report.verdict for report in ws.check()] == ["ok"]
+        with pytest.raises(LogUnavailableError):
+            ws.record("t", environment="desk")
+        with pytest.raises(LogUnavailableError):
+            ws.take_snapshot("s", 0)
+    with pytest.raises(LogUnavailableError, match="new"):
+        open_workspace(locked / "new")
+
+
+# Sharing.
+
+
+def test_a_pickled_workspace_is_its_place_and_nothing_else(ws: Workspace, play: Play) -> None:
+    told = play(calls=3)
+    pickled = pickle.dumps(ws)
+    assert len(pickled) < 300
+    with pickle.loads(pickled) as other:
+        assert other.folder == ws.folder
+        assert other.log.writer_id != ws.log.writer_id
+        assert other.replay("s").state_bytes == told.states[-1]
+
+
+def test_a_workspace_goes_to_a_spawned_process(ws: Workspace, play: Play) -> None:
+    told = play(calls=3)
+    script = (
+        "import pickle, sys\n"
+        "ws = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
+        "print(ws.replay('s').state_digest.hex())\n"
+        "ws.record('t', environment='desk').close()\n"
+    )
+    printed = finish(python_script(script, pickle.dumps(ws).hex()))
+    assert printed.strip() == ws.replay("s").state_digest.hex()
+    assert ws.replay("s").state_bytes == told.states[-1]
+    assert ws.session("t").status == "closed"
+
+
+def test_a_forked_child_uses_what_it_inherited(ws: Workspace, play: Play) -> None:
+    told = play(calls=3)
+    session = ws.record("mine", environment="desk", state={"n": 0})
+    parents_writer = ws.log.writer_id
+
+    def use() -> None:
+        assert ws.replay("s").state_bytes == told.states[-1]
+        assert ws.log.writer_id != parents_writer
+        with pytest.raises(FencedError):
+            session.record_message("user", "not mine")
+        with ws.record("child", environment="desk", state={"n": 1}) as own:
+            own.record_message("user", "from the child")
+        assert ws.replay("child").state == {"n": 1}
+        ws.fork("s", 3, name="branch")
+        ws.close()
+
+    assert in_child(use) == 0
+    session.record_message("user", "still mine")
+    session.close()
+    assert sorted(info.session_id for info in ws.sessions()) == ["branch", "child", "mine", "s"]
+    assert {report.verdict for report in ws.check()} == {"ok"}
+
+
+def test_a_child_that_only_leaves_the_block_closes_nothing(ws: Workspace) -> None:
+    """What a fork copies of a with-block must not end the parent's session."""
+    with ws.record("s", environment="desk") as session:
+        child = os.fork()
+        if child == 0:
+            try:
+                session.__exit__(None, None, None)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert ws.session("s").status == "open"
+        session.record_message("user", "still open")
+
+
+def test_a_parent_may_fork_while_it_records(ws: Workspace) -> None:
+    """Children forked at any moment can use the workspace, and the parent goes on."""
+    stop = threading.Event()
+
+    def record() -> None:
+        state = {"n": 0}
+        with ws.record("busy", environment="desk", state=lambda: state) as session:
+            while not stop.is_set():
+                state["n"] += 1
+                session.record_tool_return(session.record_tool_call("t", {}), state["n"])
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    try:
+        codes = [
+            in_child(lambda number=number: ws.record(f"c{number}", environment="desk").close())  # type: ignore[misc]
+            for number in range(5)
+        ]
+    finally:
+        stop.set()
+        thread.join()
+    assert codes == [0] * 5
+    assert {report.verdict for report in ws.check()} == {"ok"}
+
+
+def test_two_processes_open_one_workspace(tmp_path: Path) -> None:
+    script = (
+        "import sys, steplog\n"
+        "with steplog.open_workspace(sys.argv[1]) as ws:\n"
+        "    state = {'n': 0}\n"
+        "    sys.stdin.readline()\n"
+        "    with ws.record(sys.argv[2], environment='desk', state=lambda: state) as session:\n"
+        "        for number in range(20):\n"
+        "            with session.call('add', {}) as call:\n"
+        "                state['n'] += 1\n"
+        "                call.result = state['n']\n"
+    )
+    folder = tmp_path / "ws"
+    processes = [python_script(script, folder, f"s{number}") for number in range(2)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        finish(process)
+    with open_workspace(folder) as ws:
+        assert [ws.replay(name).state for name in ("s0", "s1")] == [{"n": 20}] * 2
+        assert {report.verdict for report in ws.check()} == {"ok"}
+
+
+def test_what_one_handle_records_another_sees_at_once(ws: Workspace) -> None:
+    with open_workspace(ws.folder) as reader:
+        session = ws.record("s", environment="desk", state={"n": 0})
+        for number in range(1, 4):
+            session.record_state("next", {"n": number})
+            assert reader.replay("s").state == {"n": number}
+            assert reader.session("s").step_count == number + 1
+
+
+def test_threads_record_into_one_session(ws: Workspace) -> None:
+    """States of one thread's event went into the patch of another's."""
+    session = ws.record("s", environment="desk", state={"n": -1})
+
+    def work(number: int) -> None:
+        for step in range(15):
+            session.record_message("user", "x", state={"n": number * 100 + step, "t": "x" * number})
+            session.record_verification(1.0, verifier="v", state={"n": number})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    session.close()
+    assert ws.session("s").step_count == 122
+    (report,) = ws.check("s")
+    assert report.verdict == "ok", report.details
+
+
+# What it shows.
+
+
+def test_sessions_are_listed_and_filtered(ws: Workspace, play: Play) -> None:
+    play("a", calls=1, task_id="t1")
+    play("b", calls=1, task_id="t2", policy="p")
+    assert [info.session_id for info in ws.sessions()] == ["a", "b"]
+    assert [info.session_id for info in ws.sessions(SessionFilter(task_id="t2"))] == ["b"]
+    assert ws.session("b").policy == "p"
+    with pytest.raises(SessionNotFoundError):
+        ws.session("c")
+
+
+def test_contents_are_read_from_wherever_they_are(ws: Workspace) -> None:
+    with ws.record("s", environment="desk", request={"ask": 1}, tools='[{"name": "t"}]') as session:
+        session.record_message("user", "x" * 300_000)
+    seed, message, _ = ws.events("s")
+    assert ws.read_content(message.body.content) == b"x" * 300_000  # type: ignore[union-attr]
+    assert ws.read_content(seed.body.tools) == b'[{"name": "t"}]'  # type: ignore[union-attr]
+
+
+def test_the_face_of_the_readme_works_as_it_says(tmp_path: Path) -> None:
+    state = {"orders": {"A1": "paid"}}
+    with steplog.open_workspace(tmp_path) as ws:
+        with ws.record("t/1", environment="desk", state=lambda: state, seed=3) as session:
+            with session.call("refund", {"order": "A1"}, call_id="c1") as call:
+                state["orders"]["A1"] = "refunded"
+                call.result = {"ok": True}
+            step = session.record_tool_call("lookup", '{"order":"A1"}', call_id="c2")
+            session.record_tool_return(step, "refunded", state=state)
+            session.record_verification(1.0, verifier="desk-rules", components={"policy": 1.0})
+        replayed = ws.replay("t/1", step=2)
+        assert (replayed.kind, replayed.state) == ("tool_returned", state)
+        ws.fork("t/1", step=2, name="t/1/B")
+        assert ws.diff(("t/1", 2), ("t/1/B", 3)).equal
+        assert not ws.diff("t/1", "t/1/B").equal
+        assert [item.reward for item in ws.sessions()] == [1.0, None]
+
+
+def test_a_process_that_ends_without_closing_loses_nothing_it_was_told(tmp_path: Path) -> None:
+    script = (
+        "import sys, steplog\n"
+        "ws = steplog.open_workspace(sys.argv[1])\n"
+        "session = ws.record('s', environment='desk', state={'n': 0})\n"
+        "for number in range(5):\n"
+        "    session.record_state('next', {'n': number})\n"
+        "session.record_tool_call('t', {})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, check=False)
+    assert done.returncode == 0
+    with open_workspace(tmp_path) as ws:
+        assert ws.replay("s").state == {"n": 4}
+        assert ws.session("s").step_count == 7, "a call submitted before the end is written too"
+        assert ws.session("s").status == "open"
+
+
+def test_a_closed_workspace_says_so(ws: Workspace) -> None:
+    session = ws.record("s", environment="desk")
+    ws.close()
+    ws.close()
+    for act in (lambda: ws.replay("s"), lambda: session.record_message("user", "x")):
+        with pytest.raises(SteplogError, match="closed"):
+            act()
+    assert isinstance(ws.log, SqliteLog)
