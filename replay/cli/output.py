@@ -49,14 +49,19 @@ class Output:
         """One record as one line of strict JSON."""
         print(json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
-    def print_records(self, records: Iterable[Record], columns: Columns) -> int:
-        """Print records as they come, as JSON lines or as a table; how many there were."""
+    def print_records(self, records: Iterable[Record], columns: Columns, nothing: str = "") -> int:
+        """Print records as they come, as JSON lines or as a table; how many there were.
+
+        Where there were none, a person is told `nothing`.
+        """
         if self.as_json:
             return _count(map(self.print_json, records))
         rows = ([printable(cell(record)) for cell in columns.values()] for record in records)
-        if sys.stdout.isatty():
-            return _print_tables(list(columns), rows)
-        return _print_lines(list(columns), rows)
+        print_rows = _print_tables if sys.stdout.isatty() else _print_lines
+        count = print_rows(list(columns), rows)
+        if nothing and not count:
+            self.note(nothing)
+        return count
 
     def print_fields(self, fields: Mapping[str, str]) -> None:
         """Names and values, one a line and aligned: how one thing is shown to a person."""
@@ -185,6 +190,8 @@ def duration_text(duration_us: int | None) -> str:
     )
 
 
-def number_text(value: float | None) -> str:
-    """A number in its shortest form; `-` for none."""
+def number_text(value: object) -> str:
+    """A row's number in its shortest form; `-` for none."""
+    if isinstance(value, Mapping):  # as `json_number` names what JSON has no number for
+        return str(value["$float"])
     return NOTHING if value is None else f"{value:g}"

@@ -64,8 +64,7 @@ def calls(
             for call in found
             if tool in (None, call.tool) and status in (None, call.status)
         )
-        if not output.print_records(wanted, COLUMNS):
-            output.note("no such call")
+        output.print_records(wanted, COLUMNS, "no such call")
 
 
 def _calls_of_all(ws: Workspace, where: SessionFilter) -> Iterator[CallRow]:

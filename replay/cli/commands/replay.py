@@ -55,8 +55,10 @@ def replay(
             replayed = ws.replay(
                 named.session_id, wanted, use_snapshots=not no_snapshots, reducer=reducer
             )
+    # With a reducer of one's choice it is no wonder that others' snapshots do not serve.
+    tell = output.note if reducer is None else output.detail
     for skipped in replayed.skipped:
-        output.note(f"snapshot not used: {skipped}")
+        tell(f"snapshot not used: {skipped}")
     state = replayed.opaque_state
     row = replayed_row(replayed, state if path is None else find_part(state, path))
     if output.as_json:

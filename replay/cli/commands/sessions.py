@@ -79,5 +79,5 @@ def sessions(
     )
     output = Output.of(context)
     with opened(context) as ws:
-        if not output.print_records(map(session_row, ws.sessions(where)), COLUMNS):
-            output.note("no session passes" if where != SessionFilter() else "no sessions yet")
+        nothing = "no sessions yet" if where == SessionFilter() else "no session passes"
+        output.print_records(map(session_row, ws.sessions(where)), COLUMNS, nothing)

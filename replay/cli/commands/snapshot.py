@@ -47,8 +47,7 @@ def list_snapshots(
         if session is not None:
             ws.session(session)
         found = ws.snapshots.list_snapshots(session, report=damage.append)
-        if not output.print_records(map(snapshot_row, found), COLUMNS):
-            output.note("no snapshots")
+        output.print_records(map(snapshot_row, found), COLUMNS, "no snapshots")
     for error in damage:
         output.problem(error.message)
     if damage:
