@@ -67,7 +67,7 @@ _PART_DEPTH_MAX: Final = 10
 _PART_NESTING_MAX: Final = 130
 _HOOK_NESTING_MAX: Final = (10, 8, 7, 6, 5, 4, 4, 3, 2, 1)
 
-_CHUNK_BYTES: Final = 4096  # what a guard is not sure of is looked at in Python: keep it small
+_CHUNK_BYTES: Final = 6144  # where a guard is not sure, all of a chunk is looked at in Python
 _FOREIGN: Final = frozenset((bytearray, memoryview, ormsgpack.Ext, ormsgpack.Fragment))
 _EASY_KEYS: Final = frozenset((str, int, bytes, bool, type(None)))
 
@@ -114,9 +114,14 @@ def is_encoding(value: object, data: bytes) -> bool:
     """Whether `data` is the encoding of a decoded value. Raises what `encode` handles."""
     if len(data) <= DEPTH_MAX:  # too short to be nested too deep
         return not may_hold_odd_nan(data) and _pack(value, _HOOKS[0], _OPTIONS) == data
-    if is_large(value):
-        return b"".join(_chunks(value, 0, decoded=True)) == data
-    return _part(value, 0, decoded=True) == data
+    if not is_large(value):
+        return _part(value, 0, decoded=True) == data
+    at = 0
+    for piece in _chunks(value, 0, decoded=True):
+        if not data.startswith(piece, at):
+            return False
+        at += len(piece)
+    return at == len(data)
 
 
 # ormsgpack drops what a hook raises; an interrupt must not be lost that way.
@@ -296,9 +301,10 @@ def _guard(value: object, data: bytes, decoded: bool) -> None:
     """
     if may_hold_odd_nan(data):
         raise Unsure
-    if decoded or not (may_hold_bytes(data) or _ormsgpack_references() != _REFERENCES_AT_REST):
+    if decoded:
         return
-    if holds_any(value, _FOREIGN):
+    suspicious = may_hold_bytes(data) or _ormsgpack_references() != _REFERENCES_AT_REST
+    if suspicious and holds_any(value, _FOREIGN):
         raise Unsure
 
 

@@ -1,5 +1,6 @@
 """The same values have the same bytes in every process: other hash seeds, another Python."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -11,6 +12,15 @@ from tests.support.scale import scaled
 from tests.support.second_python import second_python
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+COUNT = scaled(2_000, 100_000)
+
+
+@functools.cache
+def digests_here() -> list[str]:
+    """The digests in this process, with its own hash seed."""
+    return digest_lines(COUNT)
 
 
 def digests_in(python: str, hash_seed: str, count: int) -> list[str]:
@@ -28,12 +38,10 @@ def digests_in(python: str, hash_seed: str, count: int) -> list[str]:
 
 
 def test_three_hash_seeds_give_the_same_digests() -> None:
-    count = scaled(800, 30_000)
     with ThreadPoolExecutor(3) as pool:
-        runs = list(pool.map(lambda seed: digests_in(sys.executable, seed, count), "012"))
-    assert runs == [digest_lines(count)] * 3
+        runs = list(pool.map(lambda seed: digests_in(sys.executable, seed, COUNT), "012"))
+    assert runs == [digests_here()] * 3
 
 
 def test_another_python_gives_the_same_digests() -> None:
-    count = scaled(800, 30_000)
-    assert digests_in(second_python(), "7", count) == digest_lines(count)
+    assert digests_in(second_python(), "7", COUNT) == digests_here()

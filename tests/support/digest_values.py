@@ -2,8 +2,8 @@
 
     python -m tests.support.digest_values COUNT
 
-One line for the opaque values, one for the live ones, one for their JSON forms; each is a SHA-256
-over the values' canonical bytes, from both encoders. Imports no pytest: other Pythons lack it.
+A line each for COUNT opaque values, by both encoders, and, for each tenth, its JSON form and a live
+value; each is a SHA-256 over what was written. Imports no pytest: other Pythons lack it.
 """
 
 import random
@@ -16,17 +16,19 @@ from tests.support.values import random_live_value, random_value, register_live_
 
 
 def digest_lines(count: int) -> list[str]:
-    """Three digests over `count` values each."""
+    """The three digests, in hex."""
     register_live_types()
     opaque, live, forms = sha256(), sha256(), sha256()
     for seed in range(count):
-        value = random_value(random.Random(seed), 3)
+        rng = random.Random(seed)
+        value = random_value(rng, rng.choice((1, 2, 3)))
         data = canonical_reference.encode(value)
-        if canonical_accelerated.encode(canonical.decode(data, opaque=True)) != data:
+        if canonical_accelerated.encode(value) != data:
             raise AssertionError(f"the encoders differ at seed {seed}")
         opaque.update(data)
-        forms.update(dumps(value).encode())
-        live.update(canonical.encode(random_live_value(random.Random(seed), 3)))
+        if seed % 10 == 0:
+            forms.update(dumps(value).encode())
+            live.update(canonical.encode(random_live_value(random.Random(seed), 3)))
     return [opaque.hexdigest(), live.hexdigest(), forms.hexdigest()]
 
 
