@@ -128,8 +128,11 @@ class Committer:
 
     def close(self) -> None:
         """Copy the write-ahead log into the file, let go of it and of the lock file."""
+        # A checkpoint only under the lock, here too: see `sqlite_lock`. Who is not alone leaves it
+        # to the others.
+        alone = self._db is not None and self._lock.try_acquire()
         with gate:
-            if self._db is not None:
+            if alone:
                 self._copy_wal("TRUNCATE")
             self._disconnect()
         self._lock.close()

@@ -107,7 +107,7 @@ def require_ours(db: sqlite3.Connection, path: Path) -> None:
             hint=f"restore it from a copy; to begin anew, remove it and {path.name}.lock",
         )
     version = db.execute("PRAGMA user_version").fetchone()[0]
-    found = dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+    found = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     if not found.keys() & TABLES.keys():
         raise ConfigError(
             f"{path} is a SQLite database, but not a log of ours",

@@ -9,6 +9,7 @@ from eventlog.line_checking import check_session, finding_of
 from eventlog.log import Finding
 from eventlog.sqlite_head import checked_head, kept_of
 from eventlog.sqlite_reader import LIST_PAGE, SqliteReader
+from eventlog.sqlite_log_end import read_cuts
 from eventlog.sqlite_rows import SqliteRows
 
 _FINDINGS_MAX: Final = 100
@@ -97,9 +98,7 @@ def _whole_findings(reader: SqliteReader) -> Iterator[Finding]:
         reader.log_end()
         with reader.connection() as db:
             counts = [(db.execute(query).fetchone(), what) for query, what in _WHOLE]
-            cursors = [row[0] for row in db.execute("SELECT DISTINCT consumer FROM cursors")]
-        for consumer in cursors:
-            reader.cut_of(consumer)
+            read_cuts(db)
     except SteplogError as error:
         yield finding_of(error)
         return

@@ -1,7 +1,10 @@
 """`LogLock`: the lock file beside `log.db`, by which writing processes take turns.
 
-SQLite's own lock would be safe, but not fair: its waiters sleep and retry, and one of several busy
-processes can wait for seconds. Waiters on a file lock are woken as soon as it is free.
+SQLite's own lock is not fair: its waiters sleep and retry, and one of several busy processes can
+wait for seconds, where waiters on a file lock are woken as soon as it is free. Nor is SQLite safe
+between a writer and a checkpoint: before 3.51.3, which few Pythons have, a commit could be lost for
+good (https://sqlite.org/wal.html, "the WAL-reset bug"). Ours write and checkpoint only under this
+lock.
 """
 
 import fcntl

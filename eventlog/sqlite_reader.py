@@ -24,7 +24,7 @@ from eventlog.sqlite_connection import open_reader
 from eventlog.sqlite_errors import errors_of
 from eventlog.sqlite_filter import conditions_of
 from eventlog.sqlite_head import checked_head, info_of
-from eventlog.sqlite_log_end import LogEnd, read_cut, read_log_end
+from eventlog.sqlite_log_end import LogEnd, read_cuts, read_log_end
 from eventlog.sqlite_rows import SqliteRows
 from eventlog.sqlite_seal import damaged
 
@@ -161,7 +161,7 @@ class SqliteReader:
     def cut_of(self, group: str) -> Cut:
         """The cut committed by consumer `group`."""
         with self.connection() as db:
-            return read_cut(db, group)
+            return read_cuts(db).get(group, Cut.empty())
 
     def session_info(self, session_id: str) -> SessionInfo:
         """One session, its head held against the event it names."""

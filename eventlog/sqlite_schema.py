@@ -96,4 +96,4 @@ TABLES: Final = {
         "CREATE INDEX head_by_group ON head(group_id, number) WHERE group_id IS NOT NULL"
     ),
 }
-"""Name -> the exact text that `sqlite_schema` must hold; another text is damage or not ours."""
+"""Name -> the exact text that `sqlite_master` must hold; another text is damage or not ours."""

@@ -19,7 +19,7 @@ from eventlog.kept_rows import RECENT_EVENTS, KeptSession, Mark, StoredEvent, bl
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.recent_ids import RecentIds
 from eventlog.sqlite_head import HEAD_FIELDS, head_values
-from eventlog.sqlite_log_end import LogEnd, read_cut, read_log_end, write_log_end
+from eventlog.sqlite_log_end import LogEnd, read_cuts, read_log_end, write_log_end
 from eventlog.sqlite_rows import SqliteRows
 from eventlog.sqlite_seal import seal_of
 from eventlog.standing_line import standing_ranges
@@ -202,7 +202,7 @@ class SqliteStore(SqliteRows):
 
     def put_cut(self, group: str, cut: Cut) -> None:
         """Move a consumer's cut forward; parts that are not further are left as they are."""
-        known = read_cut(self._db, group)
+        known = read_cuts(self._db).get(group, Cut.empty())
         for part, end in cut.as_dict().items():
             if end > known.end(part):
                 row = (group, part, end)

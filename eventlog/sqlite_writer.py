@@ -58,7 +58,11 @@ class SqliteWriter:
             self._work.notify()
 
     def stop(self) -> None:
-        """Serve what was submitted, then end the thread and close the connection."""
+        """Serve what was submitted, then end the thread and close the connection.
+
+        Where another process keeps the log locked, waiting ends at last: what was submitted has
+        been answered by then.
+        """
         with self._work:
             self._stopping = True
             self._work.notify_all()
@@ -67,7 +71,7 @@ class SqliteWriter:
         if thread is None:
             self.committer.close()
         else:
-            thread.join()
+            thread.join(2 * DEADLINE_S)
 
     def _is_full(self, size: int) -> bool:
         in_flight = self._in_flight_bytes
