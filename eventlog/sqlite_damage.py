@@ -8,8 +8,8 @@ from eventlog.errors import SteplogError
 from eventlog.line_checking import check_session, finding_of
 from eventlog.log import Finding
 from eventlog.sqlite_head import checked_head, kept_of
-from eventlog.sqlite_reader import LIST_PAGE, SqliteReader
 from eventlog.sqlite_log_end import read_cuts
+from eventlog.sqlite_reader import LIST_PAGE, SqliteReader
 from eventlog.sqlite_rows import SqliteRows
 
 _FINDINGS_MAX: Final = 100
