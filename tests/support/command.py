@@ -64,6 +64,10 @@ class Command:
         (row,) = self.rows(*arguments)
         return row
 
+    def at(self, workspace: Path) -> "Command":
+        """The same on another workspace."""
+        return Command(workspace, self._capture)
+
     def open(self) -> Workspace:
         """The workspace itself."""
         return open_workspace(self.workspace)
