@@ -20,10 +20,14 @@ PARTITION = 0
 
 def blob_digests(event: Event) -> list[bytes]:
     """The digests of all blobs that the event refers to, in order of its fields."""
+    found: list[bytes] = []
     change = event.state_change
-    contents = [change.patch] if isinstance(change, StateChange) else []
-    contents += [value for value in event.body if type(value) is Content]
-    return [content.data.digest for content in contents if isinstance(content.data, BlobRef)]
+    if type(change) is StateChange and type(change.patch.data) is BlobRef:
+        found.append(change.patch.data.digest)
+    for value in event.body:
+        if type(value) is Content and type(value.data) is BlobRef:
+            found.append(value.data.digest)
+    return found
 
 
 class KeptSession(NamedTuple):
