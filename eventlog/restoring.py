@@ -3,7 +3,6 @@
 What is handed out shares no container with what was given: a restored state is the caller's own.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -14,10 +13,6 @@ from eventlog.registered_types import open_value, registered_version
 from eventlog.value_path import path_step
 
 _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
-_CLOSED: Final = re.compile(
-    rb"[\xd4-\xd8][\x09\x0a]|\xc7.[\x09\x0a]|\xc8..[\x09\x0a]|\xc9....[\x09\x0a]", re.DOTALL
-)
-
 # Makes a closed value live, its parts being live already; or gives it back as it is.
 _Open = Callable[[Registered | ArrayValue], object]
 
@@ -59,7 +54,20 @@ def open_known(value: object) -> object:
 
 def may_hold_closed(data: bytes) -> bool:
     """Whether canonical bytes may hold ext 9 or ext 10; False is certain."""
-    return (b"\x09" in data or b"\x0a" in data) and _CLOSED.search(data) is not None
+    for code in (b"\x09", b"\x0a"):
+        at = data.find(code)
+        while at >= 0:
+            # The code stands after the ext's head and, but for heads of a fixed size, its length.
+            heads = data[max(at - 5, 0) : at]
+            if heads and (
+                0xD4 <= heads[-1] <= 0xD8
+                or heads[-2:-1] == b"\xc7"
+                or heads[-3:-2] == b"\xc8"
+                or (len(heads) == 5 and heads[0] == 0xC9)
+            ):
+                return True
+            at = data.find(code, at + 1)
+    return False
 
 
 def _open(closed: Registered | ArrayValue) -> object:

@@ -30,7 +30,7 @@ ARRAYS: list[Any] = [
 SCALARS: list[Any] = [
     np.float64(1.5), np.float32(0.1), np.float16(2), np.int64(-3), np.uint8(255), np.bool_(True),
     np.complex128(1 - 2j), np.str_(""), np.str_("a\x00"), np.str_("ł\ud800"), np.bytes_(b"a\x00"),
-    np.datetime64("2024-05-01"), np.datetime64("NaT"), np.timedelta64(3, "h"), np.float64("nan"),
+    np.datetime64("2024-05-01"), np.datetime64("NaT", "s"), np.timedelta64(3, "h"), np.float64("nan"),
 ]  # fmt: skip
 
 
@@ -98,7 +98,12 @@ def test_refused(value: Any) -> None:
 def test_scalars_are_keys_unless_nan() -> None:
     table = {np.int64(3): "a", np.str_("k"): "b", np.float32(0.5): {np.datetime64("2024-01-01")}}
     assert canonical.decode(canonical.encode(table)) == table
-    for nan in (np.float64("nan"), np.float32("nan"), np.datetime64("NaT"), np.complex64("nan")):
+    for nan in (
+        np.float64("nan"),
+        np.float32("nan"),
+        np.datetime64("NaT", "s"),
+        np.complex64("nan"),
+    ):
         with pytest.raises(ValueNotEncodableError, match="NaN"):
             canonical.encode({nan: 1})
         with pytest.raises(ValueNotEncodableError, match="NaN"):

@@ -193,6 +193,13 @@ def test_bytearray_and_memoryview_are_found(
         canonical_accelerated.encode(around(foreign))
 
 
+def test_memoryview_as_key_or_element_is_found() -> None:
+    view = memoryview(b"abc")
+    for value in ({view}, {view: 1}, {"a": frozenset({view})}, {"a": {(view,): 1}}, {1: {view}}):
+        with pytest.raises(ValueNotEncodableError):
+            canonical_accelerated.encode(value)
+
+
 @pytest.mark.parametrize("foreign", [ormsgpack.Ext(3, b"\x90"), ormsgpack.Fragment(b"\x90")])
 def test_objects_of_ormsgpack_itself_are_no_values(foreign: object) -> None:
     for encode in (canonical_reference.encode, canonical_accelerated.encode):
