@@ -17,8 +17,8 @@ from tests.support.values import random_value
 
 ALIKE_IN_PYTHON = [
     1, True, 1.0, Decimal(1), Decimal("1.0"), 0.0, -0.0, 0, [1], (1,), [True], {"a": 1}, None,
-    {"a": True}, {"a": 1, "b": 2}, {"b": 2, "a": 1}, {1}, frozenset({1}), {True}, math.nan, [math.nan],
-    dt.time(1), dt.time(1, fold=1), dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC),
+    {"a": True}, {"a": 1, "b": 2}, {"b": 2, "a": 1}, {1}, frozenset({1}), {True}, math.nan,
+    [math.nan], dt.time(1), dt.time(1, fold=1), dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC),
     dt.datetime(2024, 1, 1, 13, tzinfo=dt.timezone(dt.timedelta(hours=1))), 1j, complex(-0.0, 1.0),
     ArrayValue("scalar", "|i1", (), b"\x01"), ArrayValue("array", "|i1", (), b"\x01"), "1",
     Registered("t", 1, 1), Registered("t", 2, 1), Registered("u", 1, 1), Registered("t", 1, True),
