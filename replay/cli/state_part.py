@@ -50,9 +50,11 @@ def _steps(text: str) -> Iterator[object]:
             yield found["name"]
             continue
         try:
-            yield ast.literal_eval(found["key"])
-        except (ValueError, SyntaxError) as error:
+            key = ast.literal_eval(found["key"])
+            hash(key)
+        except (ValueError, TypeError, SyntaxError) as error:
             raise typer.BadParameter(f"[{found['key']}] is neither position nor key") from error
+        yield key
 
 
 def _key_in(part: object, step: object) -> tuple[object] | None:

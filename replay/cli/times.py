@@ -1,11 +1,12 @@
 """Times and durations as people write them on the command line."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import typer
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS_US: Final = {
     "s": 1_000_000,
     "m": 60_000_000,
@@ -36,4 +37,4 @@ def parse_time(text: str, now_us: int) -> int:
             f"{text!r} is no time: write 2026-07-01, 2026-07-01T12:30, or 2h for two hours ago"
         ) from None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+    return (moment - _EPOCH) // timedelta(microseconds=1)
