@@ -4,6 +4,7 @@ A branch's prefix is found through its fork event's parent, whatever its parent'
 are append-only, so a plan stays right while others write.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from eventlog.errors import LinkBrokenError, SessionNotFoundError, StepNotFoundError
@@ -122,45 +123,38 @@ def plan_chain(source: LineSource, kept: KeptSession, attempt: int, step: int) -
 
 def _prefix_of(source: LineSource, kept: KeptSession) -> list[LinePart]:
     """A branch's part in its parent, its parent's parent, and so on; in step order."""
-    parts: list[LinePart] = []
-    end_step = kept.line.first_step
+    lineage = [kept]
     seen = {kept.session_id}
-    inherited: list[KeptSession] = []
-    while kept.line.parent_session is not None:
-        fork = kept
-        kept = _parent_of(source, fork, seen)
-        fork_step = fork.line.first_step - 1
-        if fork_step < kept.line.first_step:
+    while lineage[-1].line.parent_session is not None:
+        lineage.append(_parent_of(source, lineage[-1], seen))
+    parts: list[LinePart] = []
+    # From the root down: so each fork finds the whole prefix of its parent.
+    for parent, fork in pairwise(reversed(lineage)):
+        step = fork.line.first_step - 1
+        if step < parent.line.first_step:
             # Forked from the prefix of a branch: the event is one of an ancestor's.
-            end_step = min(end_step, fork_step + 1)
-            inherited.append(fork)
+            parts = _clipped(source, fork, parts)
             continue
-        attempt = _attempt_of(source, kept, fork_step, fork.line.fork_parent)
+        attempt = _attempt_of(source, parent, step, fork.line.fork_parent)
         if attempt is None:
             raise _fork_broken(fork)
-        ranges = standing_ranges(
-            source.claims_of(kept.session_id), attempt, fork_step, session_id=kept.session_id
-        )
-        clipped = [
-            LinePart(kept.number, kept.session_id, *part._replace(end_step=end))
-            for part in ranges
-            if part.first_step < (end := min(part.end_step, end_step))
+        parts += [
+            LinePart(parent.number, parent.session_id, *part)
+            for part in standing_ranges(
+                source.claims_of(parent.session_id), attempt, step, session_id=parent.session_id
+            )
         ]
-        parts = [*clipped, *parts]
-        end_step = min(end_step, kept.line.first_step)
-    for fork in inherited:
-        _require_inherited(source, fork, parts)
     return parts
 
 
-def _require_inherited(source: LineSource, fork: KeptSession, parts: list[LinePart]) -> None:
-    """The event a fork stands on must lie on the prefix of the branch it was forked from."""
+def _clipped(source: LineSource, fork: KeptSession, parts: list[LinePart]) -> list[LinePart]:
+    """The parts up to the event that the fork stands on, which must lie on them."""
     step = fork.line.first_step - 1
-    for part in parts:
+    for index, part in enumerate(parts):
         if part.first_step <= step < part.end_step:
             stored = source.event_at(part.number, part.attempt, step)
             if stored is not None and stored.digest == fork.line.fork_parent:
-                return
+                return [*parts[:index], part._replace(end_step=step + 1)]
     raise _fork_broken(fork)
 
 

@@ -183,6 +183,22 @@ def test_a_branch_forked_inside_its_parents_prefix(log: EventLog) -> None:
     assert data_of(log.read_session("b2", 1, 3)) == expected[1:3]
 
 
+def test_branches_each_forked_inside_the_prefix_of_the_one_before(log: EventLog) -> None:
+    """The third was taken for broken: its parent's fork was looked for in a shorter prefix."""
+    root = seeded_chain(log, "b0", calls=4)
+    first = EventChain("b1", seed=1)
+    append_all(log, [first.forked(root.head, writer=log.writer_id)])
+    for depth, step in enumerate((6, 4, 5, 2), 2):
+        parent = f"b{depth - 1}"
+        base = list(log.read_session(parent, 0, step + 1))[-1]
+        branch = EventChain(f"b{depth}", seed=depth)
+        head = LineHead(parent, step, 1, base.digest)
+        append_all(log, [branch.forked(head, writer=log.writer_id)])
+        expected = data_of(log.read_session(parent, 0, step + 1))
+        expected += [encoded.data for encoded in branch.events]
+        assert data_of(log.read_session(f"b{depth}")) == expected
+
+
 @pytest.mark.parametrize(
     "head",
     [
