@@ -60,6 +60,7 @@ _DAMAGED_HINT: Final = "the stored bytes are damaged; run `steplog check`"
 _FOLLOWING_HINT: Final = "make events with `Event.following`"
 _NEWER_HINT: Final = "a newer steplog wrote it; read it with that version"
 _LONE_HINT: Final = "text that UTF-8 cannot encode can only stand in a content"
+_SESSION_ID_HINT: Final = "give an id of 1 to 255 bytes of UTF-8, without control characters"
 
 
 class EncodedEvent(NamedTuple):
@@ -178,9 +179,10 @@ def _encode_escaped(event: Event, misfit: Misfit) -> EncodedEvent:
             )
             return encode_event(event._replace(body=escaped))
     path = "$" + "".join(misfit.path)
+    hint = _LONE_HINT if misfit.lone else "see `eventlog.event` for the type of each field"
     raise ValueNotEncodableError(
         f"{path} {misfit.reason}",
-        hint=_LONE_HINT if misfit.lone else "see `eventlog.event` for the type of each field",
+        hint=_SESSION_ID_HINT if path == "$.session_id" else hint,
         path=path,
         session_id=event.session_id if type(event.session_id) is str else None,
         step=event.step if not path.startswith("$.step") else None,

@@ -47,6 +47,8 @@ def read_config(folder: Path) -> WorkspaceConfig | None:
         text = path.read_text("utf-8")
     except FileNotFoundError:
         return None
+    except NotADirectoryError as error:
+        raise ConfigError(f"{folder} is not a folder", hint="name a folder") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}", hint="make it readable UTF-8") from error
     try:

@@ -6,6 +6,7 @@ from eventlog.log import SessionFilter
 
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
+_INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def conditions_of(where: SessionFilter | None) -> tuple[str, list[Any]]:
@@ -27,8 +28,19 @@ def conditions_of(where: SessionFilter | None) -> tuple[str, list[Any]]:
     ]
     if where.id_prefix:
         terms += [("session>=?", where.id_prefix), ("session<?", end_of_prefix(where.id_prefix))]
-    given = [(term, value) for term, value in terms if value is not None]
+    given = [(term, _storable(value)) for term, value in terms if value is not None]
+    if any(value is None for _, value in given):
+        return "AND 0 ", []
     return "".join(f"AND {term} " for term, _ in given), [value for _, value in given]
+
+
+def _storable(value: Any) -> Any:
+    """The value as SQLite can compare it; None for text that no row can hold."""
+    if isinstance(value, int):
+        return min(max(value, _INT_MIN), _INT_MAX)
+    if isinstance(value, str) and any(ord(char) in _SURROGATES for char in value):
+        return None
+    return value
 
 
 def end_of_prefix(prefix: str) -> str | None:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from eventlog.event import session_id_problem
 from eventlog.kept_rows import KeptSession, Mark, StoredEvent
 from eventlog.line_checking import BlobUse
 from eventlog.line_state import Claim, KnownEvent
@@ -31,6 +32,8 @@ class SqliteRows:
 
     def head_row(self, session_id: str) -> tuple[Any, ...] | None:
         """The session's row of `head`, checked; None where the log has nothing of it."""
+        if session_id_problem(session_id) is not None:
+            return None  # No session has it, and of lone surrogates SQLite makes no text.
         row = self._db.execute(f"{SELECT_HEAD} WHERE session=?", (session_id,)).fetchone()
         if row is not None:
             if row[1] != session_id:

@@ -24,6 +24,7 @@ from replay.cli.invocation import (
     Invocation,
     hoist_global_options,
 )
+from replay.cli.output import printable
 
 
 class Verb(NamedTuple):
@@ -143,13 +144,15 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 def _report(error: SteplogError, *, verbose: bool) -> int:
     place = f" [{error.place}]" if error.place else ""
-    print(f"error: {error.message}{place}", file=sys.stderr)
+    lines = [f"error: {error.message}{place}"]
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        lines.append(f"  hint: {error.hint}")
     cause = error.__cause__
     while verbose and cause is not None:
-        print(f"  cause: {type(cause).__name__}: {cause}", file=sys.stderr)
+        lines.append(f"  cause: {type(cause).__name__}: {cause}")
         cause = cause.__cause__
+    for line in lines:
+        print(printable(line), file=sys.stderr)
     return error.exit_code
 
 

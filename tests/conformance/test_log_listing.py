@@ -163,6 +163,11 @@ def _filtered(log: EventLog) -> None:
         (SessionFilter(environment="shop", task_id="0", group_id="g1"), (9,)),
         (SessionFilter(last_time_min=0, last_time_max=5), ()),
         (SessionFilter(last_time_min=1, last_time_max=2**62), range(12)),
+        (SessionFilter(last_time_min=-(2**80), last_time_max=2**80), range(12)),
+        (SessionFilter(last_time_max=-(2**80)), ()),
+        (SessionFilter(environment="\udcff"), ()),
+        (SessionFilter(id_prefix="\udcff"), ()),
+        (SessionFilter(id_prefix="b/\ud800"), ()),
     ],
 )
 def test_filters(log: EventLog, where: SessionFilter, expected: range | tuple[int, ...]) -> None:
@@ -211,3 +216,13 @@ def test_a_sound_log_has_no_damage(log: EventLog) -> None:
     assert list(log.find_damage(["s", "branch"])) == []
     with pytest.raises(SessionNotFoundError):
         list(log.find_damage(["nobody"]))
+
+
+@pytest.mark.parametrize("name", ["\udcff", "", "a\nb", "x" * 256, "a\x00"])
+def test_an_id_that_no_session_can_have_is_not_found(log: EventLog, name: str) -> None:
+    seeded_chain(log, "s")
+    with pytest.raises(SessionNotFoundError):
+        log.session_info(name)
+    for read in (log.read_session, log.read_records, lambda each: log.find_damage([each])):
+        with pytest.raises(SessionNotFoundError):
+            list(read(name))

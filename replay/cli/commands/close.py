@@ -23,6 +23,8 @@ def close(
 
     --json: {"session","step","attempt","reason"} of the close.
     """
+    if not reason.isprintable():  # Before the session is claimed.
+        raise typer.BadParameter("a reason is text on one line")
     output = Output.of(context)
     with opened(context) as ws:
         recorder = ws.resume(session)

@@ -70,7 +70,7 @@ def import_files(
 
 def _refuse_if_none_is_there(files: Sequence[Path]) -> None:
     # Before the workspace is made: a name typed wrong must leave nothing behind.
-    if not any(file.exists() for file in files):
+    if not any(file.exists() and not file.is_dir() for file in files):
         raise ImportFormatError(
             f"no such file: {', '.join(map(str, files))}", hint="check the path"
         )

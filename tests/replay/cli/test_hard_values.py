@@ -1,10 +1,12 @@
 """Values that broke other tools' exports: lone surrogates (D8), NaN and its kin (D9)."""
 
 import math
+import os
 import random
 import struct
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,3 +174,74 @@ def random_value(rng: random.Random, depth: int) -> Any:
     parts = [random_value(rng, depth - 1) for _ in range(rng.randrange(4))]
     keyed = {f"${number}": part for number, part in enumerate(parts)}
     return rng.choice([parts, tuple(parts), keyed, dict(enumerate(parts))])
+
+
+BAD_BYTES = os.fsdecode(b"\xff")
+DIGEST = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["show", BAD_BYTES], 5),
+        (["show", f"{BAD_BYTES}@3"], 5),
+        (["show", "s@3", "--content", BAD_BYTES], 2),
+        (["show", "s", "--actor", BAD_BYTES], 0),
+        (["sessions", "--environment", BAD_BYTES], 0),
+        (["sessions", "--prefix", BAD_BYTES], 0),
+        (["sessions", "--writer", BAD_BYTES], 0),
+        (["sessions", "--idle", "999999999d"], 0),
+        (["sessions", "--since", "9999-12-31T23:59:59-23:59"], 0),
+        (["sessions", "--since", "0001-01-01T00:00:00+23:59"], 0),
+        (["sessions", "--reward-min", "nan"], 0),
+        (["calls", BAD_BYTES], 5),
+        (["calls", "--tool", BAD_BYTES], 0),
+        (["tail", "--lines", "9" * 30], 0),
+        (["replay", f"s@{'9' * 30}"], 5),
+        (["replay", "s", "--step", "9" * 30], 5),
+        (["replay", "s", "--path", BAD_BYTES], 2),
+        (["diff", f"s@{'9' * 30}", "s@1"], 5),
+        (["diff", "s", BAD_BYTES], 5),
+        (["fork", f"s@{'9' * 30}"], 5),
+        (["fork", "s@1", "--name", BAD_BYTES], 1),
+        (["fork", "s@1", "--name", "a\nb"], 1),
+        (["fork", "s@1", "--name", ""], 1),
+        (["fork", "s@1", "--name", "x" * 256], 1),
+        (["fork", "s@1", "--change", f"{BAD_BYTES}=1"], 1),
+        (["check", BAD_BYTES], 5),
+        (["check", "--expect", f"{BAD_BYTES}@3:{DIGEST}"], 4),
+        (["check", "--expect", f"s@{'9' * 30}:{DIGEST}"], 4),
+        (["close", BAD_BYTES], 5),
+        (["close", "s", "--reason", BAD_BYTES], 2),
+        (["snapshot", "list", BAD_BYTES], 5),
+        (["snapshot", "take", f"s@{'9' * 30}"], 5),
+        (["import", BAD_BYTES], 1),
+        (["import", "/"], 1),
+    ],
+)
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_whatever_is_typed_is_answered_and_never_a_traceback(
+    steplog: Command, arguments: list[str], code: int, form: list[str]
+) -> None:
+    with steplog.open() as ws:
+        session = ws.record("s", environment="hard", state={"n": 1})
+        for _ in range(3):
+            session.record_message("user", "hello")
+        session.flush()
+        ran = steplog(*arguments, *form)
+        assert ran.code == code, ran.err
+        assert session.record_message("user", "the session is still its writer's") == 4
+    if code in (1, 2, 5):
+        assert ran.out == ""
+        assert "rror: " in ran.err
+
+
+def test_a_workspace_that_is_none(steplog: Command, tmp_path: Path) -> None:
+    file = tmp_path / "a file"
+    file.touch()
+    for place in (file, file / "below", tmp_path / BAD_BYTES, Path("http://host/x")):
+        for verb in (["sessions"], ["check"], ["tail", "-f", "--for", "0s"]):
+            ran = steplog.at(place)(*verb)
+            assert (ran.code, ran.out) == (2, "")
+            assert "error: " in ran.err
+    assert sorted(tmp_path.iterdir()) == [file]

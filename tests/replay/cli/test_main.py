@@ -163,6 +163,16 @@ def test_an_error_is_its_message_its_place_and_its_hint(
     )
 
 
+def test_an_errors_text_drives_no_terminal(
+    run_as_verb: RunVerb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = SessionNotFoundError("no \x1b[31m session\n", hint="\x9bA", session_id="a\rb")
+    run_as_verb(raising(error))
+    assert capsys.readouterr().err == (
+        "error: no \\x1b[31m session\\n [session 'a\\rb']\n  hint: \\x9bA\n"
+    )
+
+
 def test_verbose_names_the_causes(run_as_verb: RunVerb, capsys: pytest.CaptureFixture[str]) -> None:
     error = LogUnavailableError("cannot write", hint="free some space")
     error.__cause__ = OSError(28, "No space left on device")
