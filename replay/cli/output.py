@@ -108,7 +108,9 @@ class Output:
         Only on a terminal, without `--quiet` and where `shown`; elsewhere the value does nothing.
         `total` None: how much there is to do is not known.
         """
-        if self._invocation.quiet or not shown or not sys.stderr.isatty():
+        # rich would break JSON lines that it prints above its bar at the terminal's width.
+        is_json_seen = self.as_json and sys.stdout.isatty()
+        if self._invocation.quiet or is_json_seen or not (shown and sys.stderr.isatty()):
             yield _ignore
             return
         from rich.console import Console

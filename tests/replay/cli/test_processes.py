@@ -210,6 +210,11 @@ def test_long_work_shows_its_progress_on_a_terminal_only(workspace: Path) -> Non
     assert "checking" not in on_a_terminal(["-w", str(workspace), "check", "-q"], COLUMNS="200")
 
 
+def test_json_on_a_terminal_is_one_object_a_line(workspace: Path) -> None:
+    shown = on_a_terminal(["-w", str(workspace), "check", "--json"], COLUMNS="40")
+    assert [json.loads(line)["verdict"] for line in shown.split("\r\n")[:-1]] == ["ok", "ok"]
+
+
 def test_data_stays_on_stdout_while_progress_is_drawn(workspace: Path) -> None:
     """A bar that took stdout over would send `steplog check --json | jq` nothing."""
     script = (
