@@ -1,7 +1,8 @@
 """`Fold`: a state brought forward event by event, each recorded digest compared on the way.
 
-A snapshot's state stays bytes until an event changes it: most replays from a snapshot change
-little. Does no reading but of blobs, through `fetch`. Used by the replayer.
+The state that a fold begins with, of a seed or a snapshot, stays bytes until an event changes it: a
+large one is read only where it must be. Does no reading but of blobs, through `fetch`. Used by the
+replayer.
 """
 
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from typing import Final
 
 from eventlog.canonical import decode, encode
 from eventlog.codec import decode_event
-from eventlog.content import BlobRef
+from eventlog.content import BlobRef, Content
 from eventlog.errors import DivergenceError, IntegrityError
 from eventlog.event import Event, SessionSeeded, StateChange, StateUnknown
 from eventlog.log import LogRecord
@@ -26,11 +27,17 @@ def recorded_state(record: LogRecord) -> bytes | StateUnknown | None:
     return change.digest if isinstance(change, StateChange) else change
 
 
+def initial_state(seed: Event) -> Content | None:
+    """The recorded state that a session began with."""
+    return seed.body.initial_state if isinstance(seed.body, SessionSeeded) else None
+
+
 def initial_digest(seed: Event) -> bytes | None:
     """The digest of the state that a session began with; None where none was recorded."""
-    if not isinstance(seed.body, SessionSeeded) or seed.body.initial_state is None:
+    initial = initial_state(seed)
+    if initial is None:
         return None
-    data = seed.body.initial_state.data
+    data = initial.data
     return data.digest if isinstance(data, BlobRef) else sha256(data).digest()
 
 
@@ -60,7 +67,11 @@ class Fold:
         """A fold of a whole line; `record` is its first event. Raises what decoding raises."""
         fold = cls(reducer, fetch, proves, record)
         seed = decode_event(record.data)
-        fold._state = reducer.begin(seed, fetch)
+        initial = initial_state(seed)
+        if isinstance(reducer, CapturedReducer) and initial is not None:
+            fold._state_bytes = fetch(initial)
+        else:
+            fold._state = reducer.begin(seed, fetch)
         if proves:
             fold._recorded = initial_digest(seed)
             fold.proven_state()
@@ -116,10 +127,10 @@ class Fold:
                     self.unknown_since = record.prefix.step
                 self._recorded = None
                 continue
-            if self._state is _NOT_DECODED:
-                assert self._state_bytes is not None
-                self._state = decode(self._state_bytes, opaque=True)
             try:
+                if self._state is _NOT_DECODED:
+                    assert self._state_bytes is not None
+                    self._state = decode(self._state_bytes, opaque=True)
                 self._state = apply_change(self._state, change, self._fetch)
             except IntegrityError as error:
                 error.session_id, error.step = record.prefix.session_id, record.prefix.step

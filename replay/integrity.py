@@ -251,7 +251,9 @@ class _SessionCheck:
     def _fold(self) -> None:
         """Fold from the seed; each step's recorded digest is compared on the way."""
         try:
-            self._kept.replayer.replay_to(self._session_id, use_snapshots=False)
+            replayed = self._kept.replayer.replay_to(self._session_id, use_snapshots=False)
+            # A state that nothing changed was not read yet, only re-hashed.
+            _ = replayed.opaque_state
         except (DivergenceError, *_DAMAGE) as error:
             self._note_error(error)
         except (NotRestorableError, StateError) as error:

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator
 from copy import deepcopy
-from functools import cache
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from eventlog.canonical import encode
 from tests.support.data import data_path
 
 TABLES = ("flights", "reservations", "users")
+_MISSING: Final = object()
 
 
 class GoldSession(NamedTuple):
@@ -20,25 +21,43 @@ class GoldSession(NamedTuple):
     steps: list[dict[str, Any]]
 
 
-@cache
-def _first_state_text() -> str:
-    tables = {
+def first_state() -> dict[str, Any]:
+    """A fresh copy of the 2.5 MB state that every session begins with."""
+    return {
         table: json.loads(data_path("states", "tau_bench_airline", f"{table}.json").read_text())
         for table in TABLES
     }
-    return json.dumps(tables)
-
-
-def first_state() -> dict[str, Any]:
-    """A fresh copy of the 2.5 MB state that every session begins with."""
-    state: dict[str, Any] = json.loads(_first_state_text())
-    return state
 
 
 def published_hash(state: dict[str, Any]) -> str:
     """The hash as the data's recipe has it: SHA-256 of sorted compact JSON, not ASCII-escaped."""
-    text = json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return sha256(text.encode("utf-8")).hexdigest()
+    return sha256(_json(state).encode("utf-8")).hexdigest()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+class PublishedHash:
+    """`published_hash`, with the text of each record written once: few differ between states."""
+
+    def __init__(self) -> None:
+        self._texts: dict[bytes, str] = {}
+
+    def of(self, state: dict[str, Any]) -> str:
+        """The hash of a state; records are taken for the same only where their bytes are."""
+        tables = (
+            f"{_json(name)}:{{{','.join(self._rows(state[name]))}}}" for name in sorted(state)
+        )
+        return sha256(f"{{{','.join(tables)}}}".encode()).hexdigest()
+
+    def _rows(self, table: dict[str, Any]) -> Iterator[str]:
+        for key in sorted(table):
+            data = encode([key, table[key]])
+            text = self._texts.get(data)
+            if text is None:
+                text = self._texts[data] = f"{_json(key)}:{_json(table[key])}"
+            yield text
 
 
 def gold_sessions(trial: int) -> Iterator[GoldSession]:
@@ -51,11 +70,26 @@ def gold_sessions(trial: int) -> Iterator[GoldSession]:
             yield GoldSession(name, row["db_sha256_before"], row["steps"])
 
 
-def apply_changes(state: dict[str, Any], changed: dict[str, Any]) -> None:
-    """Do to the live state what a step's `changed_records` say (`table/key` -> value or None)."""
-    for place, value in changed.items():
-        table, key = place.split("/", 1)
-        if value is None:
-            del state[table][key]
-        else:
-            state[table][key] = deepcopy(value)
+class LiveAirline:
+    """The live state of one session after the other."""
+
+    def __init__(self) -> None:
+        self.state = first_state()
+        self._before: dict[tuple[str, str], Any] = {}
+
+    def change(self, changed: dict[str, Any]) -> None:
+        """Do what a step's `changed_records` say (`table/key` -> value)."""
+        for place, value in changed.items():
+            table, key = place.split("/", 1)
+            assert value is not None, "no session removes a record"
+            self._before.setdefault((table, key), self.state[table].get(key, _MISSING))
+            self.state[table][key] = deepcopy(value)
+
+    def begin_again(self) -> None:
+        """Back to the first state, also in the order of its keys: added records stand last."""
+        for (table, key), value in self._before.items():
+            if value is _MISSING:
+                del self.state[table][key]
+            else:
+                self.state[table][key] = value
+        self._before.clear()
