@@ -1,18 +1,18 @@
 """The accelerated encoder, on ormsgpack: the same bytes as the reference, or nothing.
 
-ormsgpack writes plain values as canonical bytes want them, and its `default` hook hands us the
-others. What it does otherwise is guarded here (FORMATS section 1): it keeps a NaN's bits; it writes
-bytearray and memoryview as bytes, and objects of its own `Ext` and `Fragment` as they are; its
-limit of nesting is 255, anew inside each ext. A value that a guard is not sure of goes to the
-reference, part by part, so that one odd leaf does not make a large state slow.
+ormsgpack writes plain values as canonical bytes want them. What it does otherwise is guarded here
+(FORMATS section 1): it keeps a NaN's bits; it writes bytearray and memoryview as bytes, and objects
+of its own `Ext` and `Fragment` as they are; its limit of nesting is 255. What it refuses, and what
+a guard is not sure of, is taken apart: each part is tried again, and what cannot be taken apart
+goes to the reference. So one odd leaf does not make a large state slow.
+
+ormsgpack is given no `default` hook: it reads containers without holding on to what is in them, and
+a hook lets other threads run. A tool's thread that changed the state meanwhile would bring the
+process down (seen). Without one, each call is atomic; containers taken apart are copied first.
 """
 
 import sys
-from collections.abc import Callable
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 import ormsgpack
 
@@ -27,29 +27,18 @@ from eventlog.encoding_guards import (
 )
 from eventlog.extension_values import (
     DEPTH_MAX,
-    EXT_ARRAY,
     EXT_DICT,
-    EXT_FROZENSET,
-    EXT_INT,
-    EXT_NUMBER,
     EXT_REGISTERED,
-    EXT_SET,
-    EXT_TIME,
     EXT_TUPLE,
     SIZE_BYTES_MAX,
     Refusal,
-    array_parts,
-    int_payload,
     is_utf8,
-    number_parts,
     registered_parts,
-    time_parts,
 )
 from eventlog.opaque_values import ArrayValue, Registered
-from eventlog.registered_types import close_value
+from eventlog.registered_types import close_value, is_native
 
 _pack = ormsgpack.packb
-_Ext = ormsgpack.Ext
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
     | ormsgpack.OPT_PASSTHROUGH_DATACLASS
@@ -59,17 +48,13 @@ _OPTIONS: Final = (
     | ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
-# Nesting is shared out so that the sum stays within DEPTH_MAX (200) however parts are put into
-# each other: parts begin at most 10 containers deep, go 130 down, and 50 more in up to 10 nested
-# hooks (a set among them costs one more). What needs more is left to the reference, which counts.
 _PACK_DEPTH_MAX: Final = 255  # ormsgpack's own limit
-_PART_DEPTH_MAX: Final = 10
-_PART_NESTING_MAX: Final = 130
-_HOOK_NESTING_MAX: Final = (10, 8, 7, 6, 5, 4, 4, 3, 2, 1)
-
 _CHUNK_BYTES: Final = 6144  # where a guard is not sure, all of a chunk is looked at in Python
 _FOREIGN: Final = frozenset((bytearray, memoryview, ormsgpack.Ext, ormsgpack.Fragment))
-_EASY_KEYS: Final = frozenset((str, int, bytes, bool, type(None)))
+_EASY: Final = frozenset((str, int, bytes, bool, type(None)))
+_FLAT: Final = _EASY | {float}
+_KEYS_REMEMBERED_MAX: Final = 4096
+_KEY_LENGTH_MAX: Final = 64
 
 unpack = ormsgpack.unpackb  # for the decoder, as `walk_structure`
 
@@ -77,9 +62,6 @@ unpack = ormsgpack.unpackb  # for the decoder, as `walk_structure`
 def walk_structure(data: bytes) -> None:
     """Raises ValueError where `data` is not one whole value; builds nothing. Exts stay closed."""
     ormsgpack.Fragment(data)
-
-
-_Hook = Callable[[Any], ormsgpack.Ext]
 
 
 class Unsure(Exception):  # noqa: N818  (never leaves the accelerated modules)
@@ -91,11 +73,15 @@ class _MixedKeys(Exception):  # noqa: N818  (never leaves this module)
 
 
 def encode(value: object) -> bytes:
-    """The canonical bytes of `value`. Raises `ValueNotEncodableError` naming the path."""
+    """The canonical bytes of `value`. Raises `ValueNotEncodableError` naming the path.
+
+    Another thread may change the value meanwhile: what is written is then of some moments, each
+    container as it was at one of them.
+    """
     try:
-        data = b"".join(_chunks(value, 0)) if is_large(value) else _part(value, 0)
+        data = _any(value, 0, False)
     except (Refusal, RuntimeError):
-        return reference.encode(value)  # the judge: it raises with the path, or knows better
+        return reference.encode(value)  # it raises, with the path
     if len(data) > SIZE_BYTES_MAX:
         reference.check_size(len(data))
     return data
@@ -104,53 +90,152 @@ def encode(value: object) -> bytes:
 def encode_decoded(value: object) -> bytes:
     """As `encode`, of a value made of decoded ones: no guard need look at it."""
     try:
-        return _within(value, _PART_NESTING_MAX, _HOOKS[0])
-    except (TypeError, Refusal, RuntimeError):
-        raise_interrupt()
+        return _within(value, DEPTH_MAX)
+    except TypeError:
         return encode(value)
 
 
 def is_encoding(value: object, data: bytes) -> bool:
     """Whether `data` is the encoding of a decoded value. Raises what `encode` handles."""
     if len(data) <= DEPTH_MAX:  # too short to be nested too deep
-        return not may_hold_odd_nan(data) and _pack(value, _HOOKS[0], _OPTIONS) == data
+        try:
+            return _pack(value, None, _OPTIONS) == data and not may_hold_odd_nan(data)
+        except TypeError:
+            return _part(value, 0, True) == data
     if not is_large(value):
-        return _part(value, 0, decoded=True) == data
+        return _part(value, 0, True) == data
     at = 0
-    for piece in _chunks(value, 0, decoded=True):
+    for piece in _chunks(value, 0, True):
         if not data.startswith(piece, at):
             return False
         at += len(piece)
     return at == len(data)
 
 
-# ormsgpack drops what a hook raises; an interrupt must not be lost that way.
-_interrupts: list[BaseException] = []
+# --- A value that stands inside `depth` containers. All raise `Refusal`. Where it was `decoded`,
+# --- it cannot hold what only a live value does.
 
 
-def keep_interrupt(error: BaseException) -> None:
-    """Called by a hook that fails: an interrupt is kept for `raise_interrupt`."""
-    if not isinstance(error, Exception):
-        _interrupts.append(error)
+def _any(value: Any, depth: int, decoded: bool) -> bytes:
+    return (
+        b"".join(_chunks(value, depth, decoded))
+        if is_large(value)
+        else _part(value, depth, decoded)
+    )
 
 
-def raise_interrupt() -> None:
-    """Raise the interrupt that a hook met, if one did."""
-    if _interrupts:
-        raise _interrupts.pop()
+def _part(value: Any, depth: int, decoded: bool) -> bytes:
+    """The encoding of a value of which all may be written at once."""
+    kind = type(value)
+    if kind is list or (kind is dict and type(next(iter(value), "")) is str):
+        try:
+            return _packed(value, depth, decoded)
+        except (TypeError, Unsure):
+            return _taken_apart(value, depth, decoded)
+    if kind is tuple:
+        return reference.ext(EXT_TUPLE, _items(list(value), depth, decoded))
+    if kind is dict:
+        return _taken_apart(value, depth, decoded)
+    if kind in _EASY:
+        try:
+            return _pack(value, None, _OPTIONS)
+        except TypeError:  # a lone surrogate, an int beyond 64 bits
+            return reference.encode_part(value, depth)
+    if is_native(kind) and kind is not Registered:
+        return reference.encode_part(value, depth)
+    closed = value if kind is Registered else close_value(value)
+    if isinstance(closed, ArrayValue):
+        return reference.encode_part(closed, depth)
+    name, version, inner = registered_parts(closed)
+    head = reference.array_head(3) + _pack(name) + _pack(version)
+    if depth >= DEPTH_MAX:
+        return reference.encode_part(closed, depth)  # it refuses
+    return reference.ext(EXT_REGISTERED, head + _any(inner, depth + 1, decoded))
 
 
-# --- Encoding: a value, a large value, a value in which something stands that needs the reference.
+def _items(value: list[Any], depth: int, decoded: bool) -> bytes:
+    """The array that a tuple holds."""
+    if depth < DEPTH_MAX and _FLAT.issuperset(map(type, value)):
+        try:
+            data = _pack(value, None, _OPTIONS)
+        except TypeError:
+            pass
+        else:
+            if not may_hold_odd_nan(data):
+                return data
+    return _any(value, depth, decoded)
 
 
-def _chunks(value: Any, depth: int, decoded: bool = False) -> list[bytes]:
-    """The encoding of a large dict or list in pieces, so that no guard looks at much at once."""
+def _taken_apart(value: Any, depth: int, decoded: bool) -> bytes:
+    """The encoding of a dict or list in which something stands that ormsgpack must not write."""
+    if depth >= DEPTH_MAX:
+        return reference.encode_part(value, depth)  # it refuses
+    if type(value) is list:
+        items = value[:]
+        pieces = [_any(item, depth + 1, decoded) for item in items]
+        return b"".join((reference.array_head(len(items)), *pieces))
+    entries = value.copy()
+    try:
+        pieces = _plain_entries(entries, depth, decoded)
+    except _MixedKeys:
+        return _mixed_dict(entries, depth, decoded)
+    return b"".join((reference.map_head(len(entries)), *pieces))
+
+
+def _plain_entries(entries: dict[Any, Any], depth: int, decoded: bool) -> list[bytes]:
+    pieces: list[bytes] = []
+    for key, item in entries.items():
+        pieces += (_plain_key(key), _any(item, depth + 1, decoded))
+    return pieces
+
+
+_known_keys: dict[str, bytes] = {}
+
+
+def _plain_key(key: object) -> bytes:
+    if type(key) is not str:
+        raise _MixedKeys
+    data = _known_keys.get(key)
+    if data is None:
+        if not is_utf8(key):
+            raise _MixedKeys
+        data = _pack(key)
+        if len(key) <= _KEY_LENGTH_MAX:
+            if len(_known_keys) >= _KEYS_REMEMBERED_MAX:
+                _known_keys.clear()
+            _known_keys[key] = data
+    return data
+
+
+def _mixed_dict(entries: dict[Any, Any], depth: int, decoded: bool) -> bytes:
+    """A dict that is no map, inside fewer than the most containers."""
+    easy_keys = _EASY.issuperset(map(type, entries))
+    if easy_keys and _EASY.issuperset(map(type, entries.values())):
+        try:
+            # Pairs are arrays of two, which ormsgpack writes.
+            return reference.ext(EXT_DICT, _pack(list(map(list, entries.items())), None, _OPTIONS))
+        except TypeError:
+            pass
+    keys = [_part(key, depth + 1, decoded) for key in entries]
+    if not easy_keys:
+        reference.check_keys(entries, keys)
+    pieces = [reference.array_head(len(keys))]
+    for key, item in zip(keys, entries.values(), strict=True):
+        pieces += (b"\x92", key, _any(item, depth + 1, decoded))
+    return reference.ext(EXT_DICT, b"".join(pieces))
+
+
+# --- A large value, a chunk at a time: no guard then looks at much at once.
+
+
+def _chunks(value: Any, depth: int, decoded: bool) -> list[bytes]:
+    """The encoding of a large dict or list, in pieces."""
     is_dict = type(value) is dict
-    items: list[Any] = list(value.values()) if is_dict else value
+    entries: list[Any] = list(value.items()) if is_dict else value[:]
+    items: list[Any] = [entry[1] for entry in entries] if is_dict else entries
     kinds = set(map(type, items))
-    if depth >= _PART_DEPTH_MAX or (dict not in kinds and list not in kinds):
+    if depth >= DEPTH_MAX or (dict not in kinds and list not in kinds):
         return [_part(value, depth, decoded)]
-    entries: list[Any] = list(value.items()) if is_dict else value
     few = len(items) < BULKY_COUNT
     pieces = [reference.map_head(len(items)) if is_dict else reference.array_head(len(items))]
     begin = 0
@@ -163,7 +248,7 @@ def _chunks(value: Any, depth: int, decoded: bool = False) -> list[bytes]:
                 pieces += _chunks(items[at], depth + 1, decoded)
             begin = at + 1
     except _MixedKeys:
-        return [_mixed_dict(value, depth, decoded)]
+        return [_mixed_dict(dict(entries), depth, decoded)]
     return pieces
 
 
@@ -184,89 +269,31 @@ def _run(entries: list[Any], is_dict: bool, depth: int, decoded: bool) -> list[b
             chunk = dict(chunk)
         at += count
         try:
-            data = _within(chunk, _PART_NESTING_MAX, _HOOKS[0])
+            data = _within(chunk, DEPTH_MAX - depth)
             _guard(chunk, data, decoded)
         except (TypeError, Unsure):
-            raise_interrupt()
             if is_dict:
                 pieces += _plain_entries(chunk, depth, decoded)
             else:
-                pieces += [_part(item, depth + 1, decoded) for item in chunk]
+                pieces += [_any(item, depth + 1, decoded) for item in chunk]
         else:
             pieces.append(data[1 if len(chunk) < 16 else 3 :])  # without the chunk's own head
             count = max(1, min(4 * count, count * _CHUNK_BYTES // len(data)))
     return pieces
 
 
-def _part(value: Any, depth: int, decoded: bool = False) -> bytes:
-    """The encoding of a value that stands inside `depth` containers. Raises `Refusal`."""
-    if depth > _PART_DEPTH_MAX:
-        return reference.encode_part(value, depth)
-    kind = type(value)
-    if kind is not dict or not value or type(next(iter(value))) is str:
-        try:
-            return _segment(value, _PART_NESTING_MAX, _HOOKS[0], decoded)
-        except (TypeError, Unsure):
-            raise_interrupt()
-    if kind is dict:
-        try:
-            pieces = _plain_entries(value, depth, decoded)
-        except _MixedKeys:
-            return _mixed_dict(value, depth, decoded)
-        return b"".join((reference.map_head(len(value)), *pieces))
-    if kind is list or kind is tuple:
-        pieces = [_part(item, depth + 1, decoded) for item in value]
-        data = b"".join((reference.array_head(len(value)), *pieces))
-        return data if kind is list else reference.ext(EXT_TUPLE, data)
-    return reference.encode_part(value, depth)
-
-
-def _plain_entries(value: dict[Any, Any], depth: int, decoded: bool) -> list[bytes]:
-    pieces: list[bytes] = []
-    for key, item in value.items():
-        pieces += (_plain_key(key), _part(item, depth + 1, decoded))
-    return pieces
-
-
-def _plain_key(key: object) -> bytes:
-    if type(key) is not str or not is_utf8(key):
-        raise _MixedKeys
-    return _pack(key)
-
-
-def _mixed_dict(value: dict[Any, Any], depth: int, decoded: bool) -> bytes:
-    """A dict that is no map."""
-    if not _EASY_KEYS.issuperset(map(type, value)):
-        reference.check_keys(value, [reference.encode_part(key, depth + 1) for key in value])
-    kinds = set(map(type, value.values()))
-    if dict not in kinds and list not in kinds:
-        # ormsgpack writes the pairs as arrays of two. They make nesting count one more than it
-        # is, which can only ask for the reference.
-        return reference.ext(EXT_DICT, _part(list(map(list, value.items())), depth, decoded))
-    pieces = [reference.array_head(len(value))]
-    for key, item in value.items():
-        pieces += (b"\x92", _part(key, depth + 1, decoded))
-        if is_large(item):
-            pieces += _chunks(item, depth + 1, decoded)
-        else:
-            pieces.append(_part(item, depth + 1, decoded))
-    return reference.ext(EXT_DICT, b"".join(pieces))
-
-
 # --- What ormsgpack writes, and the guards over it.
 
 
-def _segment(value: Any, nesting_max: int, hook: _Hook, decoded: bool) -> bytes:
-    """What ormsgpack writes for `value`, where it is canonical and at most so deep.
-
-    Raises TypeError or `Unsure` where it may not be.
-    """
-    if (type(value) is dict or type(value) is list) and len(value) > 6:
-        data = _within(value, nesting_max, hook)
+def _packed(value: Any, depth: int, decoded: bool) -> bytes:
+    """What ormsgpack writes for a dict or list. TypeError or `Unsure` where it is not canonical."""
+    nesting_max = DEPTH_MAX - depth
+    if len(value) > 6:
+        data = _within(value, nesting_max)
     else:
-        data = _pack(value, hook, _OPTIONS)
+        data = _pack(value, None, _OPTIONS)
         if not is_shallow(data, nesting_max):
-            data = _within(value, nesting_max, hook)
+            data = _within(value, nesting_max)
     _guard(value, data, decoded)
     return data
 
@@ -276,7 +303,7 @@ def _segment(value: Any, nesting_max: int, hook: _Hook, decoded: bool) -> bytes:
 _wrappers: dict[int, list[tuple[list[Any], list[Any]]]] = {}
 
 
-def _within(value: object, nesting_max: int, hook: _Hook) -> bytes:
+def _within(value: object, nesting_max: int) -> bytes:
     """What ormsgpack writes for `value`; TypeError where it is nested deeper than `nesting_max`."""
     count = _PACK_DEPTH_MAX - nesting_max
     pool = _wrappers.setdefault(nesting_max, [])
@@ -288,17 +315,14 @@ def _within(value: object, nesting_max: int, hook: _Hook) -> bytes:
             outer = [outer]
     inner[0] = value
     try:
-        return _pack(outer, hook, _OPTIONS)[count:]
+        return _pack(outer, None, _OPTIONS)[count:]
     finally:
         inner[0] = None
         pool.append((outer, inner))
 
 
 def _guard(value: object, data: bytes, decoded: bool) -> None:
-    """Raises `Unsure` where `data` may hold a NaN of other bits, or bytes that were not bytes.
-
-    A value that was `decoded` holds no bytearray.
-    """
+    """Raises `Unsure` where `data` may hold a NaN of other bits, or bytes that were not bytes."""
     if may_hold_odd_nan(data):
         raise Unsure
     if decoded:
@@ -313,63 +337,5 @@ def _ormsgpack_references() -> int:
     return sys.getrefcount(ormsgpack.Ext) + sys.getrefcount(ormsgpack.Fragment)
 
 
-# --- The hooks: values of an ext code.
-
-
-def _make_hook(level: int) -> _Hook:
-    def hook(value: Any) -> ormsgpack.Ext:
-        try:
-            if type(value) is tuple:
-                return _Ext(EXT_TUPLE, _inside(list(value), level))
-            writer = _WRITERS.get(type(value))
-            if writer is None:
-                value = close_value(value)
-                writer = _WRITERS[type(value)]
-            return _Ext(*writer(value, level))
-        except BaseException as error:
-            keep_interrupt(error)
-            raise
-
-    return hook
-
-
-def _inside(value: Any, level: int) -> bytes:
-    """What stands in an ext that a hook of `level` writes: guarded where that ext stands."""
-    if level >= len(_HOOK_NESTING_MAX):
-        raise Unsure
-    data = _pack(value, _HOOKS[level + 1], _OPTIONS)
-    nesting_max = _HOOK_NESTING_MAX[level]
-    if len(data) > nesting_max and not is_shallow(data, nesting_max):
-        return _within(value, nesting_max, _HOOKS[level + 1])
-    return data
-
-
-def _registered_payload(value: Registered, level: int) -> bytes:
-    parts = registered_parts(value)
-    data = _inside(parts, level)
-    _guard(parts, data, decoded=False)  # the guard outside does not look into it
-    return data
-
-
-def _set_payload(value: Any, level: int) -> bytes:
-    elements = [_inside(element, level) for element in value]
-    if not _EASY_KEYS.issuperset(map(type, value)):
-        reference.check_keys(value, elements)
-    elements.sort()
-    return b"".join((reference.array_head(len(elements)), *elements))
-
-
-_HOOKS: Final = [_make_hook(level) for level in range(len(_HOOK_NESTING_MAX) + 1)]
-_WRITERS: Final[dict[type, Callable[[Any, int], tuple[int, bytes]]]] = {
-    int: lambda value, _level: (EXT_INT, int_payload(value)),
-    set: lambda value, level: (EXT_SET, _set_payload(value, level)),
-    frozenset: lambda value, level: (EXT_FROZENSET, _set_payload(value, level)),
-    **dict.fromkeys((datetime, date), lambda value, _: (EXT_TIME, _pack(time_parts(value)))),
-    **dict.fromkeys((time, timedelta), lambda value, _: (EXT_TIME, _pack(time_parts(value)))),
-    **dict.fromkeys((Decimal, UUID), lambda value, _: (EXT_NUMBER, _pack(number_parts(value)))),
-    complex: lambda value, level: (EXT_NUMBER, _inside(number_parts(value), level)),
-    ArrayValue: lambda value, _level: (EXT_ARRAY, _pack(array_parts(value))),
-    Registered: lambda value, level: (EXT_REGISTERED, _registered_payload(value, level)),
-}
 # The last line: references from modules that come later only make the guards look more closely.
 _REFERENCES_AT_REST: Final = _ormsgpack_references()

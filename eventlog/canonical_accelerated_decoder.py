@@ -12,8 +12,6 @@ from eventlog import canonical_reference_decoder as reference
 from eventlog.canonical_accelerated import (
     Unsure,
     is_encoding,
-    keep_interrupt,
-    raise_interrupt,
     unpack,
     walk_structure,
 )
@@ -47,8 +45,13 @@ def decode(data: bytes) -> object:
         if is_encoding(value, data):
             return value
     except (TypeError, ValueError, RuntimeError, Refusal, Unsure):
-        raise_interrupt()
+        if _interrupts:
+            raise _interrupts.pop() from None
     return reference.decode(data)
+
+
+# ormsgpack drops what a hook raises; an interrupt must not be lost that way.
+_interrupts: list[BaseException] = []
 
 
 def _unpacked(data: bytes) -> Any:
@@ -63,7 +66,8 @@ def _open_ext(code: int, payload: bytes) -> object:
     try:
         return _OPENERS[code](payload)
     except BaseException as error:
-        keep_interrupt(error)
+        if not isinstance(error, Exception):
+            _interrupts.append(error)
         raise
 
 

@@ -108,11 +108,13 @@ def _write(values: Iterable[object], out: list[bytes], depth: int, texts: _Texts
 
 
 def _write_list(value: list[Any], out: list[bytes], depth: int, texts: _Texts) -> None:
-    count = len(value)
+    # A copy, here and below: where another thread changes it, the head must fit what follows.
+    items = value[:]
+    count = len(items)
     out.append(_ARRAY_HEADS[count] if count < 16 else array_head(count))
     inside = _inside(depth)
     if count:
-        _write(value, out, inside, texts)
+        _write(items, out, inside, texts)
 
 
 def _write_dict(value: dict[Any, Any], out: list[bytes], depth: int, texts: _Texts) -> None:
@@ -120,8 +122,9 @@ def _write_dict(value: dict[Any, Any], out: list[bytes], depth: int, texts: _Tex
     append, known = out.append, texts.get
     inside = _inside(depth)
     begin = len(out)
-    append(map_head(len(value)))
-    for key, item in value.items():
+    entries = value.copy()
+    append(map_head(len(entries)))
+    for key, item in entries.items():
         if type(key) is not str:
             break
         head = known(key)
@@ -144,10 +147,10 @@ def _write_dict(value: dict[Any, Any], out: list[bytes], depth: int, texts: _Tex
     else:
         return
     del out[begin:]
-    keys = [_one(key, inside, texts) for key in value]
-    check_keys(value, keys)
+    keys = [_one(key, inside, texts) for key in entries]
+    check_keys(entries, keys)
     pairs = [array_head(len(keys))]
-    for head, item in zip(keys, value.values(), strict=True):
+    for head, item in zip(keys, entries.values(), strict=True):
         pairs += (b"\x92", head)
         _write((item,), pairs, inside, texts)
     append(ext(EXT_DICT, b"".join(pairs)))
@@ -170,12 +173,12 @@ def _write_rare(value: Any, out: list[bytes], depth: int, texts: _Texts) -> None
         _write(value, part, inside, texts)
     elif kind is set or kind is frozenset:
         code = EXT_SET if kind is set else EXT_FROZENSET
-        elements = []
-        for element in value:
+        members, elements = list(value), []
+        for member in members:
             part = []
-            _write((element,), part, inside, texts)
+            _write((member,), part, inside, texts)
             elements.append(b"".join(part))
-        check_keys(value, elements)
+        check_keys(members, elements)
         part = [array_head(len(elements)), *sorted(elements)]
     else:
         name, version, inner = registered_parts(closed)
