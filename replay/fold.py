@@ -68,10 +68,13 @@ class Fold:
         fold = cls(reducer, fetch, proves, record)
         seed = decode_event(record.data)
         initial = initial_state(seed)
-        if isinstance(reducer, CapturedReducer) and initial is not None:
+        if not isinstance(reducer, CapturedReducer):
+            fold._state = reducer.begin(seed, fetch)
+        elif initial is not None:
             fold._state_bytes = fetch(initial)
         else:
-            fold._state = reducer.begin(seed, fetch)
+            # Said to have states, and none is there yet: nothing is known, not "the state is None".
+            fold._state, fold.unknown_since = None, 0 if proves else None
         if proves:
             fold._recorded = initial_digest(seed)
             fold.proven_state()

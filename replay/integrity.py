@@ -51,6 +51,7 @@ DETAILS_MAX: Final = 100
 
 # What a damaged log may answer to a question about a session that it named itself.
 _DAMAGE: Final = (IntegrityError, SchemaError, SessionNotFoundError, StepNotFoundError)
+_SCHEMA_ERRORS: Final = frozenset(each.__name__ for each in SchemaError.__subclasses__())
 
 
 class Expectation(NamedTuple):
@@ -157,7 +158,8 @@ class _SessionCheck:
         self._details: list[str] = []
         self._accepted = _AcceptedDigests()
         for finding in findings:
-            self._note(DAMAGED, finding.step, _told(finding))
+            verdict = STOPPED if finding.error in _SCHEMA_ERRORS else DAMAGED
+            self._note(verdict, finding.step, _told(finding))
 
     def run(self, expect: Sequence[Expectation]) -> CheckReport:
         """Do every check that the damage found so far still lets be done."""

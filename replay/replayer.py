@@ -12,7 +12,14 @@ from eventlog.blob_store import BlobStore
 from eventlog.canonical import decode, decode_live
 from eventlog.codec import decode_event
 from eventlog.content import BlobRef, Content
-from eventlog.errors import EventCorruptError, NotRestorableError, SnapshotError, StepNotFoundError
+from eventlog.errors import (
+    EventCorruptError,
+    IntegrityError,
+    NotRestorableError,
+    SchemaError,
+    SnapshotError,
+    StepNotFoundError,
+)
 from eventlog.event import StateChange, StateUnknown
 from eventlog.log import EventLog, LogRecord, SessionInfo
 from replay.fold import Fold, initial_digest, recorded_state
@@ -281,13 +288,8 @@ class Replayer:
     def _not_restorable(
         self, info: SessionInfo, step: int, unknown_since: int
     ) -> NotRestorableError:
-        next_known = None
-        if step < info.head.step:
-            for record in self._log.read_session(info.session_id, step + 1):
-                if isinstance(record.prefix.state_change, StateChange):
-                    next_known = record.prefix.step
-                    break
-        last_known = unknown_since - 1
+        next_known = self._next_known(info, step)
+        last_known = unknown_since - 1 if unknown_since > 0 else None
         return NotRestorableError(
             f"the state after step {step} was not recorded: last known after step {last_known}, "
             f"next known after step {next_known}",
@@ -297,3 +299,14 @@ class Replayer:
             session_id=info.session_id,
             step=step,
         )
+
+    def _next_known(self, info: SessionInfo, step: int) -> int | None:
+        if step == info.head.step:
+            return None
+        try:
+            for record in self._log.read_session(info.session_id, step + 1):
+                if isinstance(record.prefix.state_change, StateChange):
+                    return record.prefix.step
+        except (IntegrityError, SchemaError):
+            pass  # what was asked for is unknown all the same; damage there is another question
+        return None

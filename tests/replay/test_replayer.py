@@ -119,6 +119,22 @@ def test_a_state_that_is_never_known_again(ws: Workspace) -> None:
     assert ws.replay("s", reducer="transcript").step == 3
 
 
+def test_a_session_said_to_have_states_begins_without_one(ws: Workspace) -> None:
+    """It was given as None, as if that had been recorded."""
+    chain = EventChain("s")
+    chain.seed(writer=ws.log.writer_id, reducer="captured", reducer_version="1")
+    chain.append(Annotated("x", Content.of_value(1)))
+    patch = Content(STATE_PATCH, encode([["set", [], {"n": 1}]]))
+    change = StateChange(patch, digest({"n": 1}))
+    chain.append(Annotated("x", Content.of_value(2)), state_change=change)
+    append_all(ws.log, chain.events)
+    for step in (0, 1):
+        with pytest.raises(NotRestorableError) as caught:
+            ws.replay("s", step)
+        assert (caught.value.last_known, caught.value.next_known) == (None, 2)
+    assert ws.replay("s", 2).state == {"n": 1}
+
+
 # Snapshots that must not be used.
 
 
