@@ -4,18 +4,20 @@ What every recorder has, whatever verbs it records with. Events go through the `
 states through the `StateCapture`; an observer (snapshots) is told of what is durable.
 """
 
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from eventlog.canonical import decode_live
-from eventlog.errors import NotRestorableError, StepConflictError, SteplogError
+from eventlog.errors import NotRestorableError, StateError, StepConflictError, SteplogError
 from eventlog.event import Body
 from eventlog.not_given import NotGiven
 from eventlog.session_writer import SessionWriter, note_nothing
 from eventlog.state_capture import Captured, Recorded, StateCapture, StateObserver
 
 _UNCHANGED = Captured(None, None)
+_logger = logging.getLogger("steplog.recorder")
 
 
 class OpenSession:
@@ -28,12 +30,17 @@ class OpenSession:
         *,
         read_state: Callable[[], object] | None = None,
         observe: StateObserver | None = None,
+        resumed: bool = False,
     ) -> None:
-        """Go on where `writer` stands; `capture` is None for a session without any state."""
+        """Go on where `writer` stands; `capture` is None for a session without any state.
+
+        `resumed`: the environment's state must be shown to be the restored one before it acts.
+        """
         self._writer = writer
         self._capture = capture
         self._read_state = read_state
         self._observe = observe
+        self._unproven = resumed and read_state is not None
 
     @property
     def session_id(self) -> str:
@@ -100,6 +107,10 @@ class OpenSession:
         with self._writer.lock:
             self._settle(at_end=self._writer.closed)
 
+    def __repr__(self) -> str:
+        place = f"{self.session_id!r} at step {self.step}, attempt {self.attempt}"
+        return f"<{type(self).__name__} {place}{', closed' if self.closed else ''}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -145,7 +156,29 @@ class OpenSession:
             return _UNCHANGED
         if self._read_state is not None:
             return self._capture.change_to(self._read_state())
+        if self._capture.known:
+            _logger.warning(
+                "session %r: the state is unknown from step %d on, since %s; give record or "
+                "resume a callable as state=, or pass the state with each return",
+                self.session_id,
+                self.step + 1,
+                unsaid,
+            )
         return self._capture.forget(unsaid)
+
+    def _refuse_another_state(self) -> None:
+        """Once after a resume: an environment that was not set back must not act unnoticed."""
+        if not self._unproven or self._capture is None or self._read_state is None:
+            return
+        if self._capture.known and not self._capture.holds(self._read_state()):
+            raise StateError(
+                "the environment's state is not the restored one",
+                hint="set it from the recorder's .state before the first call, or accept what it "
+                "is now with record_state(reason)",
+                session_id=self.session_id,
+                step=self.step,
+            )
+        self._unproven = False
 
     def _captured(self, state: object) -> Captured:
         """The state as given with a step that does not change it by itself."""
@@ -174,6 +207,7 @@ class OpenSession:
         def taken(step: int) -> None:
             if self._capture is not None and captured.change is not None:
                 self._capture.adopt(captured)
+                self._unproven = False
             on_taken(step)
 
         with self._writer.lock:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, TypeAlias, TypedDict
 
+from eventlog.not_given import NOT_GIVEN
+
 Effects: TypeAlias = Literal["pure", "idempotent", "external", "unknown"]
 """What running a tool again does: nothing, the same once more, or something outside of the log."""
 
@@ -23,10 +25,14 @@ class CallFields(TypedDict, total=False):
 class RecordedCall:
     """Set `.result` (and `.reward`, `.status`, `.state`) inside the block; leaving it records.
 
+    `.state` is the state after the call, for sessions without a state callable.
+
     An exception that leaves the block is recorded as status `error` (`timeout` for a
     TimeoutError) with its type, and goes on. After an interrupt or cancellation nothing is
     recorded: the call stays open, as after a crash.
     """
+
+    __slots__ = ("_record_return", "result", "return_step", "reward", "state", "status", "step")
 
     def __init__(
         self, record_return: Callable[..., int], step: int, return_step: int | None
@@ -38,11 +44,7 @@ class RecordedCall:
         self.result: object = None
         self.reward: float | None = None
         self.status: ReturnStatus = "ok"
-        self._fields: dict[str, object] = {}
-
-    def set_state(self, state: object) -> None:
-        """The state after the call, where the session has no state callable."""
-        self._fields["state"] = state
+        self.state: object = NOT_GIVEN
 
     def __enter__(self) -> "RecordedCall":
         return self
@@ -58,7 +60,11 @@ class RecordedCall:
             return
         if error is None:
             self.return_step = self._record_return(
-                self.step, self.result, status=self.status, reward=self.reward, **self._fields
+                self.step,
+                self.result,
+                status=self.status,
+                reward=self.reward,
+                state=self.state,
             )
         elif isinstance(error, Exception):
             self.return_step = self._record_return(
@@ -66,5 +72,5 @@ class RecordedCall:
                 str(error),
                 status="timeout" if isinstance(error, TimeoutError) else "error",
                 error_type=type(error).__qualname__,
-                **self._fields,
+                state=self.state,
             )

@@ -46,9 +46,10 @@ class SessionRecorder(OpenSession):
         *,
         read_state: Callable[[], object] | None = None,
         observe: StateObserver | None = None,
+        resumed: bool = False,
     ) -> None:
         """Go on where `writer` stands; `capture` is None for a session without any state."""
-        super().__init__(writer, capture, read_state=read_state, observe=observe)
+        super().__init__(writer, capture, read_state=read_state, observe=observe, resumed=resumed)
         self._calls = calls
 
     @classmethod
@@ -257,16 +258,20 @@ class SessionRecorder(OpenSession):
     def call(self, tool: str, arguments: object, **fields: Unpack[CallFields]) -> RecordedCall:
         """Record a call around a `with` block: duration, result or exception, state at the end.
 
-        Takes the keyword arguments of `record_tool_call`.
+        Takes the keyword arguments of `record_tool_call`. Raises `StateError` for the first call
+        after a resume if the environment's state is not the restored one.
         """
+        self._refuse_another_state()
         step = self.record_tool_call(tool, arguments, **fields)
         return RecordedCall(self.record_tool_return, step, self._calls.return_of(step))
 
     def interrupt_open_calls(self) -> tuple[int, ...]:
         """Answer every open call with `interrupted`, as after a crash. Returns the steps."""
-        return tuple(
-            self.record_tool_return(call.step, status="interrupted") for call in self.open_calls
-        )
+        with self._writer.lock:
+            self._refuse_another_state()
+            return tuple(
+                self.record_tool_return(call.step, status="interrupted") for call in self.open_calls
+            )
 
 
 def _float(reward: float | None) -> float | None:

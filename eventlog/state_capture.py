@@ -76,6 +76,10 @@ class StateCapture:
         patch, following = self._base.patch_to(after)
         return Captured(StateChange(Content(STATE_PATCH, patch), digest_of(after)), following)
 
+    def holds(self, value: object) -> bool:
+        """Whether `value` is the last known state. Raises `ValueNotEncodableError`."""
+        return encode(value) == self.base
+
     def forget(self, reason: str) -> Captured:
         """From here on the state is not known, until it is captured again."""
         return Captured(StateUnknown(reason), None)

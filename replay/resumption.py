@@ -82,6 +82,7 @@ def resume_session(
         restored.capture,
         read_state=state if callable(state) else None,
         observe=observer_for(restored.info, restored.snapshot_step),
+        resumed=True,
     )
 
 

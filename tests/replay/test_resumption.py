@@ -13,6 +13,7 @@ from eventlog.errors import (
     NotRestorableError,
     SessionExistsError,
     SessionNotFoundError,
+    StateError,
     StepConflictError,
     StepNotFoundError,
 )
@@ -219,6 +220,42 @@ def test_the_state_must_be_given_anew_as_a_callable(ws: Workspace) -> None:
     session.record_tool_return(session.record_tool_call("a", {}), "x")
     with pytest.raises(NotRestorableError):
         _ = session.state
+
+
+def test_an_environment_that_was_not_set_back_does_not_act_unnoticed(ws: Workspace) -> None:
+    with ws.record("n", environment="count", state=lambda: {"n": 7}) as session:
+        session.release()
+    fresh = {"n": 0}
+    session = ws.resume("n", state=lambda: fresh)
+    with pytest.raises(StateError, match="not the restored one"):
+        session.call("add", {})
+    with pytest.raises(StateError, match="not the restored one"):
+        session.interrupt_open_calls()
+    fresh.update(session.state)
+    with session.call("add", {}):
+        fresh["n"] += 1
+    assert ws.replay("n").state == {"n": 8}
+    session.release()
+    accepted = {"n": 100}
+    session = ws.resume("n", state=lambda: accepted)
+    session.record_state("moved to another machine")
+    with session.call("add", {}):
+        accepted["n"] += 1
+    assert ws.replay("n").state == {"n": 101}
+
+
+def test_a_state_that_becomes_unknown_is_said_once(
+    ws: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ws.record("n", environment="count", state={"n": 7}) as session:
+        for _ in range(3):
+            with session.call("add", {}):
+                pass
+        with session.call("add", {}) as call:
+            call.state = {"n": 8}
+    (warning,) = caplog.records
+    assert "unknown from step 2 on" in warning.getMessage()
+    assert ws.replay("n").state == {"n": 8}
 
 
 def test_an_unknown_state_is_known_again_at_the_next_capture(ws: Workspace) -> None:
