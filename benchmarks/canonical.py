@@ -137,12 +137,18 @@ def decode_rows(state: dict[str, Any]) -> list[Row]:
         lambda: [canonical_accelerated_decoder.decode(patch) for _ in range(SMALL_CALLS)], 5
     )
     small_us = small / SMALL_CALLS * 1e6
-    peer = "-"
+    peers = []
     if peer_installed("cbor2"):
         import cbor2
 
         written = cbor2.dumps(state, canonical=True)
-        peer = f"cbor2 {seconds(lambda: cbor2.loads(written), 5) * 1e3:.1f} ms"
+        peers.append(f"cbor2 {seconds(lambda: cbor2.loads(written), 5) * 1e3:.1f} ms")
+    if peer_installed("ormsgpack"):
+        import ormsgpack
+
+        unchecked = seconds(lambda: ormsgpack.unpackb(data)) * 1e3
+        peers.append(f"ormsgpack unchecked {unchecked:.1f} ms")
+    peer = ", ".join(peers) or NOT_INSTALLED
     return [
         Row("decode 2.5 MB, strict", "<= 20 ms", peer, f"{ours:.1f} ms", ours <= DECODE_MS),
         Row("decode 2.5 MB, strict, pure", "-", peer, f"{pure:.0f} ms", None),

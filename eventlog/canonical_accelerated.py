@@ -97,19 +97,14 @@ def encode_decoded(value: object) -> bytes:
 
 def is_encoding(value: object, data: bytes) -> bool:
     """Whether `data` is the encoding of a decoded value. Raises what `encode` handles."""
-    if len(data) <= DEPTH_MAX:  # too short to be nested too deep
+    if not may_hold_odd_nan(data):
         try:
-            return _pack(value, None, _OPTIONS) == data and not may_hold_odd_nan(data)
+            if len(data) <= DEPTH_MAX:  # too short to be nested too deep
+                return _pack(value, None, _OPTIONS) == data
+            return _within(value, DEPTH_MAX) == data
         except TypeError:
-            return _part(value, 0, True) == data
-    if not is_large(value):
-        return _part(value, 0, True) == data
-    at = 0
-    for piece in _chunks(value, 0, True):
-        if not data.startswith(piece, at):
-            return False
-        at += len(piece)
-    return at == len(data)
+            pass
+    return _any(value, 0, True) == data
 
 
 # --- A value that stands inside `depth` containers. All raise `Refusal`. Where it was `decoded`,
