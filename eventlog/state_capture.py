@@ -8,7 +8,7 @@ event that carries it. Used by the recorder.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from eventlog.canonical import digest_of, encode, find_shared, may_share_rngs
+from eventlog.canonical import decode, digest_of, encode, find_shared, may_share_rngs
 from eventlog.content import CANONICAL_VALUE, STATE_PATCH, Content
 from eventlog.encoded_state import EncodedState
 from eventlog.errors import ValueNotEncodableError
@@ -47,12 +47,20 @@ class StateCapture:
 
     def __init__(self, base: bytes, *, known: bool = True) -> None:
         self._base = EncodedState(base)
+        self._ever_known = True
         self.known = known
 
     @property
     def base(self) -> bytes:
-        """The canonical bytes of the last known state."""
+        """The canonical bytes of the last known state; of None where none ever was."""
         return self._base.data
+
+    @classmethod
+    def of_nothing(cls) -> "StateCapture":
+        """No state was ever known: the next change is the whole state, against nothing."""
+        capture = cls(encode(None), known=False)
+        capture._ever_known = False
+        return capture
 
     @classmethod
     def of_first(cls, value: object) -> tuple["StateCapture", Content]:
@@ -74,6 +82,8 @@ class StateCapture:
         if self.known and after == self.base:
             return Captured(None, self._base)
         patch, following = self._base.patch_to(after)
+        if not self._ever_known:
+            patch = encode([["set", [], decode(after, opaque=True)]])
         return Captured(StateChange(Content(STATE_PATCH, patch), digest_of(after)), following)
 
     def holds(self, value: object) -> bool:
@@ -89,7 +99,7 @@ class StateCapture:
         if captured.after is None:
             self.known = False
         else:
-            self._base, self.known = captured.after, True
+            self._base, self.known, self._ever_known = captured.after, True, True
 
 
 def _refuse_shared(value: object, *, rngs_only: bool = False) -> None:

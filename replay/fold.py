@@ -78,6 +78,8 @@ class Fold:
         if proves:
             fold._recorded = initial_digest(seed)
             fold.proven_state()
+            if isinstance(reducer, CapturedReducer):
+                fold._apply_changes((record,))  # what the seed itself says of the state
         return fold
 
     @classmethod

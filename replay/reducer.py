@@ -142,8 +142,10 @@ def _complete_call(
     calls: list[dict[str, object]], step: int, body: ToolReturned, fetch: FetchContent
 ) -> None:
     place = bisect_left(calls, body.called_step, key=lambda line: cast(int, line["call_step"]))
-    if place < len(calls) and calls[place]["call_step"] == body.called_step:
-        line = calls[place]
+    if place == len(calls) or calls[place]["call_step"] != body.called_step:
+        return
+    line = calls[place]
+    if line["return_step"] is None:  # A call is answered once, as in `call_view`: the first stands.
         line["return_step"] = step
         line["status"] = body.status
         line["result"] = None if body.result is None else _transcript_value(body.result, fetch)

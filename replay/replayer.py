@@ -31,6 +31,9 @@ from snapshots.snapshot_store import SnapshotStore
 # back; where it is not, the next look goes twice as far.
 LOOK_BACK_STEPS: Final = 4
 
+STEP_MAX: Final = 2**63 - 1
+"""Past every step there can be (a step is an Avro long)."""
+
 ANOTHER_EVENT: Final = "it stands on another event"
 
 
@@ -183,11 +186,19 @@ class Replayer:
         """Sound snapshots by this reducer, newest first: the session's own, then its parents'."""
         reducer = asked.reducer
         owner: SessionInfo | None = asked.info
-        limit = min(asked.step, asked.info.head.step)
+        last = asked.info.head.step
+        # At the end of the line those beyond it are looked for too: the log has lost its end, or
+        # was rewound, and whoever asks for the state must be told that there was a later one.
+        limit = asked.step if asked.step < last else STEP_MAX
         while owner is not None:
             for ref in self._snapshots.nearest_snapshots(
                 owner.session_id, limit, report=lambda error: skipped.append(str(error))
             ):
+                if ref.step > last:
+                    skipped.append(
+                        f"snapshot of step {ref.step}: ahead of the log, which ends at step {last}"
+                    )
+                    continue
                 try:
                     snapshot = self._snapshots.get_snapshot(ref)
                 except SnapshotError as error:
@@ -200,7 +211,7 @@ class Replayer:
                 yield snapshot
             if owner.parent_session is None or owner.parent_step is None:
                 return
-            limit = min(limit, owner.parent_step)
+            limit = last = min(limit, owner.parent_step)
             owner = self._log.session_info(owner.parent_session)
 
     def _records_from(
@@ -290,10 +301,11 @@ class Replayer:
     ) -> NotRestorableError:
         next_known = self._next_known(info, step)
         last_known = unknown_since - 1 if unknown_since > 0 else None
+        last = "never known before" if last_known is None else f"last known after step {last_known}"
+        after = "never after" if next_known is None else f"next known after step {next_known}"
         return NotRestorableError(
-            f"the state after step {step} was not recorded: last known after step {last_known}, "
-            f"next known after step {next_known}",
-            hint="replay to one of these steps, or to this one with reducer 'transcript'",
+            f"the state after step {step} was not recorded: {last}, {after}",
+            hint="replay to a step with a known state, or to this one with reducer 'transcript'",
             last_known=last_known,
             next_known=next_known,
             session_id=info.session_id,

@@ -170,7 +170,7 @@ def _restored_state(
     except NotRestorableError as error:
         # The session can go on: its next captured state says whether it drifted meanwhile.
         if error.last_known is None:
-            raise
+            return StateCapture.of_nothing(), None
         replayed = replayer.replay_to(info.session_id, error.last_known, reducer=captured)
         known = False
     return StateCapture(replayed.state_bytes, known=known), replayed.from_snapshot

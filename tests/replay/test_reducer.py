@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from eventlog.call_view import pair_calls
 from eventlog.canonical import encode
 from eventlog.content import BlobRef, Content
 from eventlog.errors import (
@@ -149,6 +150,19 @@ def test_an_answer_to_no_call_changes_no_line(story: Story) -> None:
     assert encode(story.state) == before
 
 
+def test_the_first_answer_to_a_call_stands(story: Story) -> None:
+    """A second one replaced it here, and not in the rows of `calls`."""
+    call = story.tell(ToolCalled("a", Content.of_json_text("{}")))
+    story.tell(ToolReturned(call, "ok", Content.of_text("first"), reward=1.0))
+    before = encode(story.state)
+    story.tell(ToolReturned(call, "error", Content.of_text("second"), reward=0.0))
+    assert encode(story.state) == before
+    (row,) = pair_calls(encoded.event for encoded in story.chain.events)
+    (line,) = story["calls"]
+    assert (row.return_step, row.status, row.reward) == (2, "ok", 1.0)
+    assert (line["return_step"], line["status"], line["reward"]) == (2, "ok", 1.0)
+
+
 def test_messages_rewards_and_the_close_are_kept(story: Story) -> None:
     said = story.tell(MessageAdded("user", Content.of_text("hello")))
     judged = story.tell(Verified("rules", reward=1.0, components={"policy": 0.5}))
@@ -240,7 +254,7 @@ def test_reading_many_returns_of_old_calls_takes_no_walk_for_each() -> None:
             looked += key == "call_step"
             return super().__getitem__(key)
 
-    calls = [Line(call_step=step) for step in range(10_000)]
+    calls = [Line(call_step=step, return_step=None) for step in range(10_000)]
     state = {"messages": [], "calls": calls, "verified": [], "closed": None}
     event = Event.following(
         LineHead("s", 10_000, 1, bytes(32)),

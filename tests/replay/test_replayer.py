@@ -1,5 +1,6 @@
 """`replay_to`: the state after any step, from the nearest snapshot that the log bears out."""
 
+import shutil
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from eventlog.errors import (
     SessionNotFoundError,
     StepNotFoundError,
 )
-from eventlog.event import Annotated, Event, StateChange
+from eventlog.event import Annotated, Event, SessionSeeded, StateChange, StateUnknown
 from eventlog.opaque_values import Registered
 from replay.replayer import Replayer
 from replay.workspace import Workspace, open_workspace
@@ -135,6 +136,30 @@ def test_a_session_said_to_have_states_begins_without_one(ws: Workspace) -> None
     assert ws.replay("s", 2).state == {"n": 1}
 
 
+def test_a_seed_that_says_the_state_is_unknown_is_believed(ws: Workspace) -> None:
+    """The seed's own state change was not read: a state it calls unknown was given out."""
+    chain = EventChain("s")
+    chain.append(
+        SessionSeeded(
+            "desk", writer=ws.log.writer_id, initial_state=Content.of_value({"guess": True})
+        ),
+        state_change=StateUnknown("set up from a scenario, not captured"),
+    )
+    chain.call()
+    chain.returned(state_change=whole({"n": 1}))
+    append_all(ws.log, chain.events)
+    for step in (0, 1):
+        with pytest.raises(NotRestorableError, match="never known before, next known after step 2"):
+            ws.replay("s", step)
+    assert ws.replay("s", 2).state == {"n": 1}
+    assert [report.verdict for report in ws.check()] == ["ok"]
+
+
+def whole(state: object) -> StateChange:
+    """A change that says the whole state."""
+    return StateChange(Content(STATE_PATCH, encode([["set", [], state]])), digest(state))
+
+
 # Snapshots that must not be used.
 
 
@@ -190,6 +215,29 @@ def test_a_snapshot_where_the_state_was_not_recorded_is_not_believed(ws: Workspa
     forge(ws, 3, {"n": 0})
     with pytest.raises(NotRestorableError):
         ws.replay("s", 3)
+
+
+def test_snapshots_ahead_of_the_log_are_told(ws: Workspace, play: Play) -> None:
+    """They were passed over in silence: nobody learned that the log had lost its end."""
+    told = play(calls=10, snapshots=EveryN(1000))
+    shutil.copytree(ws.folder, ws.folder.parent / "older")
+    with ws.resume("s", reopen=True, state=lambda: told.desk.state) as session:
+        told.play(session, 5)
+    for step in (20, 25, 30):
+        ws.take_snapshot("s", step)
+    shutil.copytree(
+        ws.folder / "snapshots", ws.folder.parent / "older" / "snapshots", dirs_exist_ok=True
+    )
+    with open_workspace(ws.folder.parent / "older") as older:
+        replayed = older.replay("s")
+        assert (replayed.step, replayed.from_snapshot) == (21, 20)
+        ahead = [why for why in replayed.skipped if "ahead of the log" in why]
+        assert [why.split(":")[0] for why in ahead] == [
+            "snapshot of step 33",
+            "snapshot of step 30",
+            "snapshot of step 25",
+        ]
+        assert older.replay("s", 20).skipped == (), "those of later steps are not looked at"
 
 
 @pytest.mark.parametrize(

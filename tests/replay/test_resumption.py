@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from eventlog.errors import (
     StepConflictError,
     StepNotFoundError,
 )
-from eventlog.event import SessionClosed, SessionResumed
+from eventlog.event import SessionClosed, SessionResumed, StateChange
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from replay.resumption import CLAIM_TRIES_MAX, resume_session
@@ -25,6 +26,7 @@ from replay.workspace import Workspace, open_workspace
 from snapshots.policy import EveryN
 from tests.support.desk import Desk, Told
 from tests.support.events import merkle_root
+from tests.support.imported import write_lines
 
 Play = Callable[..., Told]
 
@@ -220,6 +222,38 @@ def test_the_state_must_be_given_anew_as_a_callable(ws: Workspace) -> None:
     session.record_tool_return(session.record_tool_call("a", {}), "x")
     with pytest.raises(NotRestorableError):
         _ = session.state
+
+
+@pytest.mark.parametrize("state", [{"n": 1}, None, 7, [[1], "é"]])
+def test_a_session_whose_state_was_never_known_goes_on_until_it_is(
+    ws: Workspace, tmp_path: Path, state: object
+) -> None:
+    """A trace without an initial state could not be gone on with; before, its state was None."""
+    steps = [{"turn": 0, "tool": t, "args": {}, "result": t, "state": {"t": t}} for t in "ab"]
+    trace = write_lines(tmp_path / "t.jsonl", [{"id": "b", "user_turns": [["hi"]], "steps": steps}])
+    (imported,) = ws.import_file(trace, format="bfcl")
+    assert imported.session_id is not None
+    for step in (0, 1, 2):
+        with pytest.raises(NotRestorableError) as caught:
+            ws.replay(imported.session_id, step)
+        assert (caught.value.last_known, caught.value.next_known) == (None, 3)
+    ws.fork(imported.session_id, 1, name="b")
+    session = ws.resume("b")
+    with pytest.raises(NotRestorableError):
+        _ = session.state
+    session.record_message("user", "go on")
+    with pytest.raises(NotRestorableError):
+        ws.replay("b")
+    step = session.record_state("captured", state)
+    change = list(ws.events("b"))[step].state_change
+    assert isinstance(change, StateChange)
+    assert change.patch.data == encode([["set", [], state]])
+    assert session.state == state
+    session.record_state("again", {"n": 2})
+    session.close()
+    assert ws.replay("b", step).state == state
+    assert ws.replay("b").state == {"n": 2}
+    assert verdict(ws, "b") == "ok"
 
 
 def test_an_environment_that_was_not_set_back_does_not_act_unnoticed(ws: Workspace) -> None:
