@@ -82,10 +82,12 @@ def test_a_receipt_that_fits_and_ones_that_do_not(ws: Workspace, play: Play) -> 
         assert one(ws, "s", Expectation("s", step, digests[step])).verdict == "ok"
     report = one(ws, "s", Expectation("s", 3, digests[4]), Expectation("s", 5, digests[5]))
     assert (report.verdict, report.first_bad) == ("damaged", 3)
-    assert report.details == (f"the event of step 3 has digest {digests[3].hex()}",)
+    (detail,) = report.details
+    assert detail.startswith(f"the event of step 3 has digest {digests[3].hex()}")
+    assert digests[4].hex() in detail
     report = one(ws, "s", Expectation("s", 8, digests[7]))
     assert (report.verdict, report.first_bad) == ("damaged", 8)
-    assert report.details == ("the event of step 8 is missing",)
+    assert report.details[0].startswith("the event of step 8 is missing")
 
 
 def test_a_receipt_of_a_session_that_is_gone(ws: Workspace, play: Play) -> None:
