@@ -1,4 +1,4 @@
-"""Whether a session passes a `SessionFilter`: the filter's meaning, for keepers without SQL."""
+"""Whether a session passes a `SessionFilter`: the filter's meaning."""
 
 from eventlog.log import SessionFilter, SessionInfo
 

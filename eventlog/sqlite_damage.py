@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from eventlog.errors import SteplogError
+from eventlog.event import session_id_problem
 from eventlog.line_checking import check_session, finding_of
 from eventlog.log import Finding
 from eventlog.sqlite_head import checked_head, kept_of
@@ -26,11 +27,12 @@ def find_log_damage(
         return
     yield from _file_findings(reader, path)
     yield from _whole_findings(reader)
+    yield from _lost_findings(reader)
     after = 0
     while True:
         try:
             with reader.connection() as db:
-                page = SqliteRows(db).head_rows(after, "", (), LIST_PAGE)
+                page = SqliteRows(db).head_rows(after, LIST_PAGE)
         except SteplogError as error:
             yield finding_of(error)
             return
@@ -73,15 +75,6 @@ _WHOLE: Final = (
     ),
     ("SELECT min(offset) FROM events", "the first event is not at offset 0"),
     (
-        "SELECT count(*) FROM (SELECT DISTINCT session FROM events) "
-        "WHERE session NOT IN (SELECT number FROM head)",
-        "sessions have events but no head row",
-    ),
-    (
-        "SELECT count(*) FROM claims WHERE session NOT IN (SELECT session FROM head)",
-        "claims belong to no session that has a head row",
-    ),
-    (
         "SELECT max(number) - count(*) FROM head HAVING count(*) > 0",
         "head rows are missing among the sessions",
     ),
@@ -105,3 +98,40 @@ def _whole_findings(reader: SqliteReader) -> Iterator[Finding]:
     for row, what in counts:
         if row is not None and row[0]:
             yield Finding(None, None, None, "StepGapError", f"{what} ({abs(row[0])})")
+
+
+def _lost_findings(reader: SqliteReader) -> Iterator[Finding]:
+    """Sessions without a head row, by the names that their events and claims have for them."""
+    try:
+        with reader.connection() as db:
+            rows = SqliteRows(db)
+            numbers = db.execute(_WITHOUT_HEAD).fetchmany(_FINDINGS_MAX)
+            records = [(number, rows.first_record(number)) for (number,) in numbers]
+            claimed = [name for (name,) in db.execute(_CLAIMED).fetchmany(_FINDINGS_MAX)]
+    except SteplogError as error:
+        yield finding_of(error)
+        return
+    named = set()
+    for number, record in records:
+        what = f"session number {number} has events but no head row"
+        if record is None:
+            yield Finding(None, None, None, "StepGapError", what)
+            continue
+        name = record.prefix.session_id
+        named.add(name)
+        yield Finding(name, record.prefix.step, record.offset, "StepGapError", what)
+    for name in claimed:
+        usable = type(name) is str and session_id_problem(name) is None
+        if usable and name not in named:
+            yield Finding(
+                name, None, None, "StepGapError", "the session has claims but no head row"
+            )
+
+
+_WITHOUT_HEAD: Final = (
+    "SELECT number FROM (SELECT DISTINCT session AS number FROM events) "
+    "WHERE number NOT IN (SELECT number FROM head) ORDER BY number"
+)
+_CLAIMED: Final = (
+    "SELECT DISTINCT session FROM claims WHERE session NOT IN (SELECT session FROM head)"
+)

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Final
 
 from eventlog.cut import Cut
-from eventlog.errors import SessionNotFoundError, StepGapError
+from eventlog.errors import EventCorruptError, SessionNotFoundError, StepGapError
 from eventlog.fork_gate import gate
 from eventlog.kept_records import checked_record
 from eventlog.kept_rows import PARTITION, KeptSession, Mark, StoredEvent
 from eventlog.line_checking import BlobUse
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.log import LogRecord, SessionFilter, SessionInfo
+from eventlog.session_match import passes
 from eventlog.sqlite_connection import open_reader
 from eventlog.sqlite_errors import errors_of
-from eventlog.sqlite_filter import conditions_of
 from eventlog.sqlite_head import checked_head, info_of
 from eventlog.sqlite_log_end import LogEnd, read_cuts, read_log_end
 from eventlog.sqlite_rows import SqliteRows
@@ -182,24 +182,28 @@ class SqliteReader:
             return info
 
     def list_sessions(self, where: SessionFilter | None) -> Iterator[SessionInfo]:
-        """Sessions that pass the filter by number; a number that is missing is damage."""
-        conditions, values = conditions_of(where)
-        whole = not conditions
+        """Sessions that pass the filter, by number; a number that is missing is damage.
+
+        Every row is read and checked, whatever the filter: in SQL a lost or damaged row would
+        just not match.
+        """
         end = self.log_end().sessions
         after = 0
         while after < end:
             with self.connection() as db:
-                page = SqliteRows(db).head_rows(after, conditions, values, LIST_PAGE)
+                page = SqliteRows(db).head_rows(after, LIST_PAGE)
             for row in page:
                 checked_head(row)
-                if whole and row[0] != after + 1:
-                    raise damaged(f"the head row of session number {after + 1} is missing")
+                if row[0] != after + 1:
+                    raise self._lost_head(after + 1)
                 after = row[0]
-                yield info_of(row)
+                info = info_of(row)
+                if passes(info, where):
+                    yield info
             if len(page) < LIST_PAGE:
                 break
-        if whole and after < end:
-            raise damaged(f"the head row of session number {after + 1} is missing")
+        if after < end:
+            raise self._lost_head(after + 1)
 
     def tail(self, start: int) -> Iterator[LogRecord]:
         """Every record from offset `start` to the present end of the log."""
@@ -224,6 +228,12 @@ class SqliteReader:
                 f"the event at offset {start} of partition {PARTITION} is missing from the log",
                 hint="run `steplog check`; restore the log from a copy",
             )
+
+    def _lost_head(self, number: int) -> EventCorruptError:
+        with self.connection() as db:
+            record = SqliteRows(db).first_record(number)
+        name = None if record is None else record.prefix.session_id
+        return damaged(f"the head row of session number {number} is missing", session_id=name)
 
 
 def _name_of(db: sqlite3.Connection, number: int) -> str:

@@ -9,11 +9,15 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from eventlog.errors import SteplogError
 from eventlog.event import session_id_problem
+from eventlog.kept_records import checked_record
 from eventlog.kept_rows import KeptSession, Mark, StoredEvent
 from eventlog.line_checking import BlobUse
 from eventlog.line_state import Claim, KnownEvent
+from eventlog.log import LogRecord
 from eventlog.sqlite_head import SELECT_HEAD, checked_head, kept_of, summary_of
+from eventlog.sqlite_log_end import heads_missing
 from eventlog.sqlite_seal import damaged, require_seal
 
 PAGE_EVENTS: Final = 512
@@ -41,12 +45,23 @@ class SqliteRows:
             return checked_head(row)
         lost = self._db.execute("SELECT 1 FROM claims WHERE session=?", (session_id,)).fetchone()
         if lost is None:
+            missing = self.heads_missing()
+            if missing:
+                # Any of them may be its row: it is not known that there never was such a session.
+                raise damaged(
+                    f"the session is not found, but {missing} head rows are missing",
+                    session_id=session_id,
+                )
             return None
         # Outside a transaction another process may seed the session between the two looks.
         row = self._db.execute(f"{SELECT_HEAD} WHERE session=?", (session_id,)).fetchone()
         if row is None:
             raise damaged("the session's head row is missing", session_id=session_id)
         return checked_head(row)
+
+    def heads_missing(self) -> int:
+        """How many sessions of the log have no head row any more."""
+        return heads_missing(self._db)
 
     def find_session(self, session_id: str) -> KeptSession | None:
         """The session's row; None where the log holds nothing of the session."""
@@ -62,14 +77,23 @@ class SqliteRows:
             raise damaged(f"another session stands in the place of number {number}")
         return str(checked_head(row)[1])
 
-    def head_rows(
-        self, after: int, conditions: str, values: Sequence[Any], limit: int
-    ) -> list[tuple[Any, ...]]:
-        """Rows of `head` with a number above `after` that meet the SQL conditions, by number."""
+    def head_rows(self, after: int, limit: int) -> list[tuple[Any, ...]]:
+        """Rows of `head` with a number above `after`, by number; not checked yet."""
         return self._db.execute(
-            f"{SELECT_HEAD} WHERE number>? {conditions} ORDER BY number LIMIT ?",
-            (after, *values, limit),
+            f"{SELECT_HEAD} WHERE number>? ORDER BY number LIMIT ?", (after, limit)
         ).fetchall()
+
+    def first_record(self, number: int) -> LogRecord | None:
+        """The first event of a session by its number; None where there is no whole one.
+
+        It names its session, also where nothing else does any more.
+        """
+        query = f"{_EVENT} WHERE session=? ORDER BY attempt, step LIMIT 1"
+        try:
+            row = self._db.execute(query, (number,)).fetchone()
+            return None if row is None else checked_record(_stored(row), None)
+        except (sqlite3.Error, SteplogError):
+            return None  # Asked for a name where damage is known already: this is more of it.
 
     def claims_of(self, session_id: str) -> Sequence[Claim]:
         """Every accepted claim of the session, ascending by attempt."""

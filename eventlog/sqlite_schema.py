@@ -2,9 +2,12 @@
 
 `events` is the log: `offset` counts from 0 without holes. `session` in events, marks and blob
 references is the number of a row of `head`; `claims` names the session by id, so that a lost head
-row shows. `seal` is a checksum over the row (`sqlite_rows.seal_of`): a row that was not written by
+row shows. `seal` is a checksum over the row (`sqlite_seal.seal_of`): a row that was not written by
 us is not believed. `log_end` has one row: how many events, sessions and cursors there are, without
 which lost last rows would not show.
+
+A listing reads and checks every row of `head`, whatever it filters by, so no column of it has an
+index but the id.
 
 Large tables keep to the order in which they are written (rowid order); the only index on `events`
 is by place: a digest is looked up by its place, since an index in the order of digests would touch
@@ -91,9 +94,5 @@ TABLES: Final = {
     sessions INTEGER NOT NULL,
     cursors INTEGER NOT NULL,
     seal INTEGER NOT NULL)""",
-    "head_by_task": "CREATE INDEX head_by_task ON head(task_id, number)",
-    "head_by_group": (
-        "CREATE INDEX head_by_group ON head(group_id, number) WHERE group_id IS NOT NULL"
-    ),
 }
 """Name -> the exact text that `sqlite_master` must hold; another text is damage or not ours."""

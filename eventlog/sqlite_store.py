@@ -62,6 +62,7 @@ class SqliteStore(SqliteRows):
         self._version: int | None = None
         self._end = LogEnd(0, 0, 0, 0)
         self._first_end = self._end
+        self._heads_counted = False
         self._gathered: list[tuple[Any, ...]] = []
         self._sessions: OrderedDict[str, KeptSession] = OrderedDict()
         self._new: dict[str, KeptSession] = {}
@@ -128,6 +129,16 @@ class SqliteStore(SqliteRows):
             if found is not None:
                 return found
         return super().find_session(session_id)
+
+    def heads_missing(self) -> int:
+        """How many sessions have no head row; counted once while no other connection writes."""
+        if self._heads_counted:
+            return 0
+        # This transaction's own rows of `head` are written at its end.
+        found = self._db.execute("SELECT count(*) FROM head").fetchone()[0]
+        missing = abs(self._first_end.sessions - int(found))
+        self._heads_counted = missing == 0
+        return missing
 
     def event_at(self, number: int, attempt: int, step: int) -> StoredEvent | None:
         """The event that the session wrote as `step` under `attempt`."""
@@ -222,6 +233,7 @@ class SqliteStore(SqliteRows):
     def _forget(self) -> None:
         self._version = None
         self._must_write = False
+        self._heads_counted = False
         self._gathered.clear()
         self._sessions.clear()
         self._recent.clear()
