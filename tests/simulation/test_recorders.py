@@ -294,48 +294,53 @@ class Simulation:
         assert one.name not in self.used
         model.add("annotated", model.state)
 
-    # What must stand.
 
-    def compare(self) -> None:
-        """Everything that the model knows of every session."""
-        self.settle()
-        log = self.rng.choice(self.logs)
-        replayer = self.replayer(log)
-        for name, model in self.model.items():
-            info = log.session_info(name)
-            assert (info.step_count, info.status) == (len(model.line), model.status), name
-            assert info.reward == model.reward, name
-            events = [decode_event(record.data) for record in log.read_session(name)]
-            assert [event.kind for event in events] == [one.kind for one in model.line]
-            rows = pair_calls(events)
-            assert [row.call_step for row in rows if row.return_step is None] == model.open_calls
-            for step in {self.rng.randrange(len(model.line)), len(model.line) - 1}:
-                self.compare_state(replayer, name, model, step)
+# What must stand.
 
-    def compare_state(self, replayer: Replayer, name: str, model: SessionModel, step: int) -> None:
-        expected = model.line[step].state
-        try:
-            replayed = replayer.replay_to(name, step, use_snapshots=self.rng.random() < 0.7)
-        except NotRestorableError as error:
-            assert expected == UNKNOWN
-            assert (error.last_known, error.next_known) == model.known_around(step)  # noqa: PT017
-            return
-        if expected is None:
-            assert replayed.reducer == "transcript"
-        else:
-            assert replayed.state_bytes == expected, (name, step)
 
-    def check(self) -> None:
-        """The verdict of `check` on all of it."""
-        self.settle()
-        log = self.logs[0]
-        kept = Kept(log, self.blobs, self.snapshots, self.replayer(log))
-        for report in check_sessions(kept, None, ()):
-            model = self.model[report.session]
-            verdict = "incomplete" if model.state == UNKNOWN else "ok"
-            assert report.verdict == verdict, report
-            assert report.events == len(model.line) - model.first_own
-            assert report.superseded == model.superseded
+def compare(one: Simulation) -> None:
+    """Everything that the model knows of every session."""
+    one.settle()
+    log = one.rng.choice(one.logs)
+    replayer = one.replayer(log)
+    for name, model in one.model.items():
+        info = log.session_info(name)
+        assert (info.step_count, info.status) == (len(model.line), model.status), name
+        assert info.reward == model.reward, name
+        events = [decode_event(record.data) for record in log.read_session(name)]
+        assert [event.kind for event in events] == [each.kind for each in model.line]
+        rows = pair_calls(events)
+        assert [row.call_step for row in rows if row.return_step is None] == model.open_calls
+        for step in {one.rng.randrange(len(model.line)), len(model.line) - 1}:
+            compare_state(one, replayer, name, step)
+
+
+def compare_state(one: Simulation, replayer: Replayer, name: str, step: int) -> None:
+    model = one.model[name]
+    expected = model.line[step].state
+    try:
+        replayed = replayer.replay_to(name, step, use_snapshots=one.rng.random() < 0.7)
+    except NotRestorableError as error:
+        assert expected == UNKNOWN
+        assert (error.last_known, error.next_known) == model.known_around(step)  # noqa: PT017
+        return
+    if expected is None:
+        assert replayed.reducer == "transcript"
+    else:
+        assert replayed.state_bytes == expected, (name, step)
+
+
+def check(one: Simulation) -> None:
+    """The verdict of `check` on all of it."""
+    one.settle()
+    log = one.logs[0]
+    kept = Kept(log, one.blobs, one.snapshots, one.replayer(log))
+    for report in check_sessions(kept, None, ()):
+        model = one.model[report.session]
+        verdict = "incomplete" if model.state == UNKNOWN else "ok"
+        assert report.verdict == verdict, report
+        assert report.events == len(model.line) - model.first_own
+        assert report.superseded == model.superseded
 
 
 def run(kind: str, folder: Path, seed: int) -> None:
@@ -346,8 +351,8 @@ def run(kind: str, folder: Path, seed: int) -> None:
             for act in range(ACTS):
                 simulation.act()
                 if act % 20 == 19:
-                    simulation.compare()
-            simulation.check()
+                    compare(simulation)
+            check(simulation)
         except BaseException as error:
             error.add_note(f"{kind}, seed {seed}")
             raise
