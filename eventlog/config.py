@@ -9,7 +9,8 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,6 +19,7 @@ from eventlog.errors import ConfigError, LogUnavailableError
 
 CONFIG_FILE: Final = "steplog.toml"
 WORKSPACE_FORMAT: Final = 1
+_PLACE_HINT: Final = "give a folder, or file:///a/folder"
 
 
 class WorkspaceConfig(BaseModel):
@@ -30,14 +32,31 @@ class WorkspaceConfig(BaseModel):
 
 
 def workspace_folder(place: str | os.PathLike[str]) -> Path:
-    """The folder of a workspace given as a path or a `file://` URL; `ConfigError` for others."""
+    """The folder of a workspace given as a path or a `file://` URL; `ConfigError` for others.
+
+    A path may begin with `~`; a URL is percent-decoded and names no other host.
+    """
     text = os.fspath(place)
     scheme, separator, rest = text.partition("://")
     if separator and scheme != "file":
+        raise ConfigError(f"unknown workspace scheme {scheme!r}", hint=_PLACE_HINT)
+    path = _path_of_url(rest) if separator else text
+    try:
+        if "\0" in os.fsdecode(os.fsencode(path)):
+            raise ConfigError(f"{text!r} holds a zero character", hint=_PLACE_HINT)
+        return (Path(path) if separator else Path(path).expanduser()).absolute()
+    except (RuntimeError, OSError, UnicodeEncodeError) as error:
+        # No such user or home; a working folder that is gone; no name in the file system's code.
+        raise ConfigError(f"{text!r} names no folder: {error}", hint=_PLACE_HINT) from error
+
+
+def _path_of_url(rest: str) -> str:
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost") or not slash:
         raise ConfigError(
-            f"unknown workspace scheme {scheme!r}", hint="give a folder, or file:///a/folder"
+            f"the URL 'file://{rest}' names the host {host!r}, not a folder here", hint=_PLACE_HINT
         )
-    return Path(rest if separator else text).expanduser().absolute()
+    return unquote(slash + path, errors="surrogateescape")
 
 
 def read_config(folder: Path) -> WorkspaceConfig | None:
@@ -48,24 +67,42 @@ def read_config(folder: Path) -> WorkspaceConfig | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
-        raise ConfigError(f"{folder} is not a folder", hint="name a folder") from error
+        raise ConfigError(
+            f"{folder} is not a folder",
+            hint=f"give the folder of the workspace, not a file in it: {_folder_above(folder)}",
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}", hint="make it readable UTF-8") from error
     try:
-        config = WorkspaceConfig.model_validate(tomllib.loads(text))
+        settings = tomllib.loads(text)
+        _require_readable(path, settings)
+        return WorkspaceConfig.model_validate(settings)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="mend or restore it") from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"{path}: {place}: {first['msg']}", hint="mend this setting") from error
-    if config.format > WORKSPACE_FORMAT:
+
+
+def _require_readable(path: Path, settings: dict[str, Any]) -> None:
+    """Refuse by name what only another build can open: before unknown keys, which it may have."""
+    found = settings.get("format")
+    if type(found) is int and found > WORKSPACE_FORMAT:
         raise ConfigError(
-            f"{path}: workspace format {config.format} is newer than this build's "
-            f"{WORKSPACE_FORMAT}",
+            f"{path}: workspace format {found} is newer than this build's {WORKSPACE_FORMAT}",
             hint="open it with a newer steplog",
         )
-    return config
+    if "log" in settings:
+        raise ConfigError(
+            f"{path}: log = {settings['log']!r}: this build opens local logs only",
+            hint="open it with a build for that log; a local log is log.db, and needs no `log`",
+        )
+
+
+def _folder_above(place: Path) -> Path:
+    """The nearest folder that holds `place`."""
+    return next((above for above in place.parents if above.is_dir()), place.parent)
 
 
 def make_folder(folder: Path) -> None:
