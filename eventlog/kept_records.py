@@ -8,8 +8,9 @@ from hashlib import sha256
 from itertools import islice
 from typing import Final
 
-from eventlog.codec import decode_prefix
+from eventlog.codec import decode_event, decode_prefix
 from eventlog.errors import EventCorruptError, StepGapError, SteplogError
+from eventlog.event import Event
 from eventlog.kept_rows import KeptSession, RecordSource, StoredEvent
 from eventlog.log import LogRecord
 
@@ -52,6 +53,15 @@ def checked_record(stored: StoredEvent, session_id: str | None) -> LogRecord:
             step=stored.step,
         )
     return LogRecord(stored.offset, digest, stored.data, prefix)
+
+
+def decode_record(record: LogRecord) -> Event:
+    """The whole event of a record. Raises what decoding raises, naming the offset too."""
+    try:
+        return decode_event(record.data)
+    except SteplogError as error:
+        error.message = f"{error.message} (offset {record.offset})"
+        raise
 
 
 def read_kept(source: RecordSource, kept: KeptSession) -> Iterator[LogRecord]:

@@ -10,10 +10,10 @@ from hashlib import sha256
 from typing import Final
 
 from eventlog.canonical import decode, encode
-from eventlog.codec import decode_event
 from eventlog.content import BlobRef, Content
 from eventlog.errors import DivergenceError, IntegrityError
 from eventlog.event import Event, SessionSeeded, StateChange, StateUnknown
+from eventlog.kept_records import decode_record
 from eventlog.log import LogRecord
 from replay.reducer import CapturedReducer, FetchContent, Reducer, TranscriptReducer, apply_change
 from snapshots.snapshot import Snapshot
@@ -66,15 +66,15 @@ class Fold:
     ) -> "Fold":
         """A fold of a whole line; `record` is its first event. Raises what decoding raises."""
         fold = cls(reducer, fetch, proves, record)
-        seed = decode_event(record.data)
+        seed = decode_record(record)
         initial = initial_state(seed)
         if not isinstance(reducer, CapturedReducer):
             fold._state = reducer.begin(seed, fetch)
         elif initial is not None:
             fold._state_bytes = fetch(initial)
         else:
-            # Said to have states, and none is there yet: nothing is known, not "the state is None".
-            fold._state, fold.unknown_since = None, 0 if proves else None
+            # No state is there, yet or ever: nothing is known, which is not "the state is None".
+            fold._state, fold.unknown_since = None, 0
         if proves:
             fold._recorded = initial_digest(seed)
             fold.proven_state()
@@ -151,7 +151,7 @@ class Fold:
             self._state = decode(self._state_bytes, opaque=opaque)
         for record in records:
             self.record = record
-            event = decode_event(record.data)
+            event = decode_record(record)
             self._state = self._reducer.apply_event(self._state, event, self._fetch)
             self._state_bytes = None
             change = event.state_change

@@ -10,7 +10,6 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
-from eventlog.codec import decode_event
 from eventlog.content import BlobRef
 from eventlog.errors import (
     DivergenceError,
@@ -23,7 +22,8 @@ from eventlog.errors import (
     SteplogError,
     StepNotFoundError,
 )
-from eventlog.event import DIGEST_BYTES, SessionClosed
+from eventlog.event import DIGEST_BYTES, Event, SessionClosed
+from eventlog.kept_records import decode_record
 from eventlog.line_state import KnownEvent, LineState, VerdictKind, needs_body
 from eventlog.log import EventLog, Finding, LogRecord
 from eventlog.merkle_root import MerkleRoot
@@ -66,7 +66,7 @@ class CheckReport(NamedTuple):
     """What `check` found in one session.
 
     `events` counts standing events of its own; `first_bad` is the first damaged, conflicting or
-    diverging step; `details` says in words what is wrong.
+    diverging step; `details` says in words what is wrong, and what came after the close.
     """
 
     session: str
@@ -187,7 +187,7 @@ class _SessionCheck:
         try:
             for record in self._kept.log.read_records(self._session_id):
                 prefix = record.prefix
-                body = decode_event(record.data).body if needs_body(prefix.kind) else None
+                body = decode_record(record).body if needs_body(prefix.kind) else None
                 verdict = line.accept(prefix, record.digest, body)
                 if verdict.kind is VerdictKind.ACCEPTED:
                     self._accepted.add(record)
@@ -204,12 +204,13 @@ class _SessionCheck:
         digests: dict[int, bytes] = {}
         wanted = {one.step for one in expect}
         root = MerkleRoot()
+        late = _AfterClose()
         try:
             for record in self._kept.log.read_session(self._session_id):
                 step = record.prefix.step
                 if step in wanted:
                     digests[step] = record.digest
-                event = decode_event(record.data)
+                event = decode_record(record)
                 for _, content in event.contents():
                     if isinstance(content.data, BlobRef):
                         self._check_blob(step, content.data)
@@ -218,8 +219,11 @@ class _SessionCheck:
                 if isinstance(event.body, SessionClosed):
                     self._check_close(step, event.body, root)
                 root.add(record.data)
+                late.note(event)
         except _DAMAGE as error:
             self._note_error(error)
+        if late.steps:
+            self._note(OK, None, late.told())
         for one in expect:
             self._compare_receipt(one, digests.get(one.step))
 
@@ -233,7 +237,8 @@ class _SessionCheck:
             self._note(INCOMPLETE, expected.step, f"{what} is there, but was superseded")
             return
         shown = "is missing" if found is None else f"has digest {found.hex()}"
-        self._note(DAMAGED, expected.step, f"{what} {shown}")
+        wanted = expected.event_digest.hex()
+        self._note(DAMAGED, expected.step, f"{what} {shown}; expected was {wanted}")
 
     def _check_close(self, step: int, closed: SessionClosed, root: MerkleRoot) -> None:
         if (closed.event_count, closed.root) != (root.count, root.root()):
@@ -289,6 +294,28 @@ class _SessionCheck:
             self._details.append(detail)
         if step is not None and (self._first_bad is None or step < self._first_bad):
             self._first_bad = step
+
+
+class _AfterClose:
+    """What stands after the last close: no fault, but nothing proves that it is all there is."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self._closed = False
+
+    def note(self, event: Event) -> None:
+        """Take the next own event of the standing line."""
+        if event.kind in ("session_closed", "session_resumed"):
+            self._closed = event.kind == "session_closed"
+            self.steps.clear()
+        elif self._closed:
+            self.steps.append(event.step)
+
+    def told(self) -> str:
+        """The steps, in words: they follow each other."""
+        first, last = self.steps[0], self.steps[-1]
+        steps = f"step {first}" if first == last else f"steps {first} to {last}"
+        return f"after close, outside the closed root: {steps}"
 
 
 class _AcceptedDigests:

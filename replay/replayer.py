@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
 from eventlog.canonical import decode, decode_live
-from eventlog.codec import decode_event
 from eventlog.content import BlobRef, Content
 from eventlog.errors import (
     EventCorruptError,
@@ -21,6 +20,7 @@ from eventlog.errors import (
     StepNotFoundError,
 )
 from eventlog.event import StateChange, StateUnknown
+from eventlog.kept_records import decode_record
 from eventlog.log import EventLog, LogRecord, SessionInfo
 from replay.fold import Fold, initial_digest, recorded_state
 from replay.reducer import CapturedReducer, Reducer, ReducerRegistry, TranscriptReducer
@@ -256,7 +256,7 @@ class Replayer:
                     return recorded
             first = before[0].prefix.step
             if first == 0:
-                return initial_digest(decode_event(before[0].data))
+                return initial_digest(decode_record(before[0]))
             look_back *= 2
             before = list(self._log.read_session(session_id, max(0, first - look_back), first))
 

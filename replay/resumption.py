@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
 from eventlog.call_book import CallBook
-from eventlog.codec import decode_event
 from eventlog.errors import (
     AppendUncertainError,
     ConfigError,
@@ -19,6 +18,7 @@ from eventlog.errors import (
     StepConflictError,
     StepNotFoundError,
 )
+from eventlog.kept_records import decode_record
 from eventlog.log import EventLog, SessionInfo
 from eventlog.merkle_root import MerkleRoot
 from eventlog.not_given import NotGiven
@@ -152,7 +152,7 @@ def _read(
         if record.prefix.step >= first_own:
             root.add(record.data)
         if record.prefix.kind in ("tool_called", "tool_returned"):
-            calls.note_event(decode_event(record.data))
+            calls.note_event(decode_record(record))
     own_count = from_step + 1 - first_own
     return _Restored(info, digest, calls, root, own_count, capture, snapshot_step)
 
