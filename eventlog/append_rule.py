@@ -20,6 +20,7 @@ from eventlog.errors import (
     SessionNotFoundError,
     StepConflictError,
 )
+from eventlog.event import LineHead
 from eventlog.kept_records import checked_record
 from eventlog.kept_rows import KeptSession, LineSource, LineStore
 from eventlog.line_state import KINDS_WITH_BODY, Claim, KnownEvent, LineState, Verdict, VerdictKind
@@ -32,12 +33,16 @@ _CLAIM_KINDS: Final = (*_FIRST_KINDS, "session_resumed")
 
 
 class Append(NamedTuple):
-    """A batch of one session's events, to stand after `expected_step`, brought by `writer_id`."""
+    """A batch of one session's events, to stand after `expected_step`, brought by `writer_id`.
+
+    `head` is the line's head as a claimant has read it, where it has.
+    """
 
     session_id: str
     events: Sequence[EncodedEvent]
     expected_step: int
     writer_id: str
+    head: LineHead | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -123,10 +128,25 @@ def judge_append(append: Append, kept: KeptSession | None, store: LineStore) -> 
             hint="choose another id, resume the session, or fork it",
             session_id=append.session_id,
         )
+    require_head(kept, append.head)
     if first.kind not in _CLAIM_KINDS:
         _require_ownership(append, kept)
         _require_place(append, kept)
     return _judge_by_line(append, kept, store)
+
+
+def require_head(kept: KeptSession, read: LineHead | None) -> None:
+    """Raise `StepConflictError` unless the line stands where it was read, if it was."""
+    head = kept.line.line_head(kept.session_id)
+    if read is not None and read != head:
+        raise StepConflictError(
+            f"the session stands at step {head.step} (attempt {head.attempt}), not at step "
+            f"{read.step} (attempt {read.attempt}) as it was read",
+            hint="read the session's head again; nothing was claimed",
+            expected=read.step,
+            actual=head.step,
+            session_id=kept.session_id,
+        )
 
 
 def require_owner(kept: KeptSession, writer_id: str) -> None:

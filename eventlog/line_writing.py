@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from eventlog.append_rule import Accepted, Append, judge_append, require_owner
+from eventlog.append_rule import Accepted, Append, judge_append, require_head, require_owner
 from eventlog.codec import EncodedEvent, decode_event, encode_event
 from eventlog.errors import (
     IntegrityError,
     LinkBrokenError,
     SessionNotFoundError,
-    StepConflictError,
     StepGapError,
     StepNotFoundError,
 )
@@ -104,7 +103,7 @@ def _claim_append(
     store: LineStore, kept: KeptSession, wish: Takeover, claimant: Claimant
 ) -> Append:
     line = kept.line
-    _require_head(kept, wish.heads.get(kept.session_id))
+    require_head(kept, wish.heads.get(kept.session_id))
     digest = wish.stands_on.get(kept.session_id)
     if digest is None:
         raise StepNotFoundError(
@@ -126,19 +125,6 @@ def _claim_append(
     head = LineHead(kept.session_id, from_step, attempt, parent)
     event = _own_event(head, body, claimant)
     return Append(kept.session_id, [event], from_step, claimant.writer_id)
-
-
-def _require_head(kept: KeptSession, read: LineHead | None) -> None:
-    head = kept.line.line_head(kept.session_id)
-    if read is not None and read != head:
-        raise StepConflictError(
-            f"the session stands at step {head.step} (attempt {head.attempt}), not at step "
-            f"{read.step} (attempt {read.attempt}) as it was read",
-            hint="read the session's head again; nothing was claimed",
-            expected=read.step,
-            actual=head.step,
-            session_id=kept.session_id,
-        )
 
 
 def _fork_event_digest(store: LineStore, kept: KeptSession) -> bytes:

@@ -115,7 +115,12 @@ class EventLog(ABC):
 
     @abstractmethod
     def submit_events(
-        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        *,
+        expected_step: int,
+        head: LineHead | None = None,
     ) -> "Future[Receipt]":
         """Queue an atomic append; the future ends as `append_events` would.
 
@@ -124,21 +129,30 @@ class EventLog(ABC):
         """
 
     def append_events(
-        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        *,
+        expected_step: int,
+        head: LineHead | None = None,
     ) -> Receipt:
         """Append all of `events` or none; return only when they are durable.
 
         `expected_step` is the last step of the line that the events stand on: -1 for a new
         session, the parent step for a new branch. A batch that begins with a claim
         (`session_seeded`, `session_forked`, `session_resumed`) is judged by the reader's rule;
-        any other needs this handle to own the session.
+        any other needs this handle to own the session. `head`, where given, must be the line's
+        head at that moment: a claim may go on from any event, and so set aside what its owner has
+        written since the claimant looked.
 
         Idempotent by event id: if the standing events at `expected_step + 1`.. have exactly these
         ids, the first receipt comes back. Raises `StepConflictError`, `FencedError`,
         `EventTooLargeError` (before any I/O), `SessionExistsError`, `LogUnavailableError`
         (nothing written) or `AppendUncertainError` (then `reconcile`).
         """
-        return self.submit_events(session_id, events, expected_step=expected_step).result()
+        return self.submit_events(
+            session_id, events, expected_step=expected_step, head=head
+        ).result()
 
     @abstractmethod
     def take_over(

@@ -78,10 +78,15 @@ class MemoryLog(EventLog):
         return self._writer_id
 
     def submit_events(
-        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        *,
+        expected_step: int,
+        head: LineHead | None = None,
     ) -> Future[Receipt]:
         """Append at once; the future is done when it comes back."""
-        append = Append(session_id, tuple(events), expected_step, self.writer_id)
+        append = Append(session_id, tuple(events), expected_step, self.writer_id, head)
         require_whole_batch(append)
         answer: Future[Receipt] = Future()
         with self._lock:

@@ -91,19 +91,29 @@ class SqliteLog(EventLog):
         return self._here().writer_id
 
     def submit_events(
-        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        *,
+        expected_step: int,
+        head: LineHead | None = None,
     ) -> Future[Receipt]:
         """Queue an atomic append; the future ends when it is durable, or refused."""
         answer: Future[Receipt] = Future()
-        self._submit_append(session_id, events, expected_step, answer)
+        self._submit_append(session_id, events, expected_step, head, answer)
         return answer
 
     def append_events(
-        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        *,
+        expected_step: int,
+        head: LineHead | None = None,
     ) -> Receipt:
         """Append all of `events` or none; return only when they are durable."""
         answer: Awaited[Receipt] = Awaited()
-        self._submit_append(session_id, events, expected_step, answer)
+        self._submit_append(session_id, events, expected_step, head, answer)
         return answer.result()
 
     def take_over(
@@ -200,10 +210,11 @@ class SqliteLog(EventLog):
         session_id: str,
         events: Sequence[EncodedEvent],
         expected_step: int,
+        head: LineHead | None,
         answer: Answer,
     ) -> None:
         own = self._here()
-        append = Append(session_id, tuple(events), expected_step, own.writer_id)
+        append = Append(session_id, tuple(events), expected_step, own.writer_id, head)
         require_whole_batch(append)
         own.writer.submit(
             Request(

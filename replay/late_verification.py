@@ -84,17 +84,22 @@ def record_late_verification(
         _require_closed(info)
         batch = _batch(log, blobs, _read(log, info), verified, clock_us)
         try:
-            log.append_events(session_id, batch, expected_step=info.head.step)
+            log.append_events(session_id, batch, expected_step=info.head.step, head=info.head)
         except AppendUncertainError:
             receipt = log.reconcile(session_id)
-            if receipt is None or receipt.event_digest != batch[-1].digest:
-                continue
+            written = receipt is not None and receipt.event_digest == batch[-1].digest
+            tries += 1
+            if tries == TRIES_MAX and not written:
+                raise
         except (StepConflictError, FencedError):
+            written = False
             tries += 1
             if tries == TRIES_MAX or log.session_info(session_id).head == info.head:
                 raise
-            continue
-        return batch[1].event.step
+        else:
+            written = True
+        if written:
+            return batch[1].event.step
 
 
 def _require_closed(info: SessionInfo) -> None:

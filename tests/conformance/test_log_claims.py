@@ -131,6 +131,21 @@ def test_a_take_over_of_what_was_read_does_not_set_aside_what_came_after(keeper:
     assert new.session_info("s").step_count == 4
 
 
+def test_a_claim_that_is_appended_may_name_the_head_it_was_made_at(log: EventLog) -> None:
+    chain = seeded_chain(log, "s")
+    read = log.session_info("s").head
+    append_all(log, [chain.call()])
+    rival = EventChain("s", seed=5)
+    claim = rival.resumed(read, writer=log.writer_id)
+    with pytest.raises(StepConflictError):
+        log.append_events("s", [claim], expected_step=read.step, head=read)
+    assert data_of(log.read_session("s")) == [encoded.data for encoded in chain.events]
+    head = log.session_info("s").head
+    claim = rival.resumed(head, writer=log.writer_id)
+    log.append_events("s", [claim], expected_step=head.step, head=head)
+    assert log.session_info("s").head.digest == claim.digest
+
+
 def test_a_take_over_claims_all_or_none(log: EventLog) -> None:
     chain = seeded_chain(log, "s")
     stands_on = {"s": chain.head.digest, "nobody": bytes(32)}

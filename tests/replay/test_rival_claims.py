@@ -116,6 +116,32 @@ def test_one_who_claims_first_keeps_the_session(ws: Workspace) -> None:
         assert first[0].record_message("user", "mine") == 2
 
 
+def test_a_verdict_added_while_another_judges_is_kept(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim of a late verification set aside what the owner had added just before it."""
+    session = ws.record("s", environment="desk")
+    session.close()
+    with open_workspace(ws.folder) as other:
+        append = other.log.append_events
+        left = 2
+
+        def meddled(*args: object, **kwargs: object) -> object:
+            nonlocal left
+            if left:
+                left -= 1
+                session.record_verification(0.5, verifier=f"owner {left}")
+            return append(*args, **kwargs)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(other.log, "append_events", meddled)
+        other.record_late_verification("s", 1.0, verifier="late")
+    said = [each.body.verifier for each in ws.events("s") if each.kind == "verified"]  # type: ignore[union-attr]
+    assert said == ["owner 1", "owner 0", "late"]
+    (report,) = ws.check("s")
+    assert (report.verdict, report.superseded) == ("ok", 0)
+    assert ws.session("s").status == "closed"
+
+
 def test_an_append_of_unknown_outcome_is_settled_by_the_resume(ws: Workspace) -> None:
     """The session stayed blocked until somebody called reconcile by hand."""
     ws.record("s", environment="desk")
