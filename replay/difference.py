@@ -1,43 +1,19 @@
 """What differs: between two states, and between two sessions' lines. Pure.
 
-Two sessions are aligned by the order in which their events were issued; times, ids, durations and
-claims are left out, so that a rerun or a branch is equal to its model as long as it does the same.
+Two sessions are aligned by the order in which their events were issued, a return with the return of
+the same call (`line_alignment`); times, ids, durations, claims and the order in which calls
+completed are left out, so that a rerun or a branch is equal to its model as long as it does the
+same.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
-from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from eventlog.canonical import decode, encode
-from eventlog.content import CANONICAL_VALUE, BlobRef, Content
-from eventlog.event import Event, SessionSeeded, StateChange
+from eventlog.event import Event
 from eventlog.opaque_values import Registered
 from eventlog.state_patch import apply, diff_encoded
-
-# Larger contents are compared, and shown, by their SHA-256: from about here on one may stand in a
-# blob, and whether it does hangs on what else its event holds.
-_SHOWN_BYTES_MAX: Final = 16 * 1024
-
-# What names or dates a particular run, and says nothing of what it did.
-_IGNORED_FIELDS: Final = frozenset(
-    {
-        "call_id",
-        "duration_us",
-        "fingerprint",
-        "group_id",
-        "idempotency_key",
-        "metadata",
-        "parent_session",
-        "rollout_index",
-        "sample_id",
-        "training_session",
-        "training_step",
-        "writer",
-    }
-)
-_CLAIMS: Final = frozenset({"session_forked", "session_resumed", "session_released"})
+from replay.line_alignment import AlignedEvent, Alignment, Pair, Place
 
 
 class Change(NamedTuple):
@@ -63,13 +39,6 @@ class Difference(NamedTuple):
     changes: tuple[Change, ...]
 
 
-class AlignedEvent(NamedTuple):
-    """An event as `diff` compares it: its step, and its content without names and times."""
-
-    step: int
-    content: dict[str, object]
-
-
 def compare_states(before: bytes, after: bytes) -> tuple[Change, ...]:
     """The changes that lead from one state to another; both as canonical bytes."""
     if before == after:
@@ -85,69 +54,65 @@ def compare_states(before: bytes, after: bytes) -> tuple[Change, ...]:
 
 def compare_lines(first: Iterable[Event], second: Iterable[Event]) -> Difference:
     """The first step at which two sessions do something different, and what differs there."""
-    for one, other in zip_longest(align_events(first), align_events(second)):
-        if one is None:
-            return Difference(False, None, other.step, (Change("add", (), None, other.content),))
-        if other is None:
-            return Difference(False, one.step, None, (Change("remove", (), one.content, None),))
-        before, after = encode(one.content), encode(other.content)
-        if before != after:
-            return Difference(False, one.step, other.step, compare_states(before, after))
+    alignment = Alignment(first, second)
+    for pair in alignment.pairs():
+        found = _compare_pair(pair)
+        if found is None:
+            continue
+        if found.first_step is not None:
+            # Calls that were still open may have been answered otherwise, at an earlier step.
+            earlier = map(_compare_pair, alignment.pairs_before(found.first_step))
+            found = min((each for each in (found, *earlier) if each is not None), key=_first_step)
+        return found
     return Difference(True, None, None, ())
 
 
-def align_events(events: Iterable[Event]) -> Iterator[AlignedEvent]:
-    """A line's events without claims, names and times; steps counted without claims."""
-    claims: list[int] = []
-    state_digest = ""
-    for event in events:
-        if event.kind in _CLAIMS:
-            claims.append(event.step)
-            continue
-        if isinstance(event.state_change, StateChange):
-            state_digest = event.state_change.digest.hex()
-        elif event.state_change is not None:
-            state_digest = "unknown"
-        body: dict[str, object] = {
-            name: _compared_value(name, value, claims)
-            for name, value in zip(event.body._fields, event.body, strict=True)
-            if name not in _IGNORED_FIELDS and name not in ("event_count", "root")
-        }
-        if isinstance(event.body, SessionSeeded):
-            state_digest = _content_digest(event.body.initial_state)
-        yield AlignedEvent(
-            event.step, {"kind": event.kind, "body": body, "state_digest": state_digest}
-        )
+def _first_step(difference: Difference) -> int:
+    assert difference.first_step is not None
+    return difference.first_step
 
 
-def _compared_value(name: str, value: object, claims: list[int]) -> object:
-    if isinstance(value, Content):
-        if isinstance(value.data, BlobRef) or len(value.data) > _SHOWN_BYTES_MAX:
-            return {"media_type": value.media_type, "sha256": _content_digest(value)}
-        return {"media_type": value.media_type, "value": _shown_value(value.media_type, value.data)}
-    if name in ("called_step", "about_step", "duplicate_of", "supersedes_step"):
-        # Counted without the claims before it, as the events themselves are.
-        return value - bisect_left(claims, value) if isinstance(value, int) else None
-    if isinstance(value, tuple):
-        return list(value)
-    return dict(value) if isinstance(value, Mapping) else value
+def _compare_pair(pair: Pair) -> Difference | None:
+    one, other = pair.one, pair.other
+    if one is None:
+        assert other is not None
+        return Difference(False, None, other.step, (Change("add", (), None, _shown(other)),))
+    if other is None:
+        return Difference(False, one.step, None, (Change("remove", (), _shown(one), None),))
+    before: dict[str, object] = {}
+    after: dict[str, object] = {}
+    if not pair.state_only:
+        before, after = _alike_where_it_is_the_same(one, other)
+    if pair.same_way:
+        before["state_digest"], after["state_digest"] = one.state_digest, other.state_digest
+    before_bytes, after_bytes = encode(before), encode(after)
+    if before_bytes == after_bytes:
+        return None
+    return Difference(False, one.step, other.step, compare_states(before_bytes, after_bytes))
 
 
-def _shown_value(media_type: str, data: bytes) -> object:
-    """What a content says, told apart wherever its bytes are: JSON text stays text."""
-    if media_type == CANONICAL_VALUE:
-        return decode(data, opaque=True)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data
+def _shown(event: AlignedEvent) -> dict[str, object]:
+    return {"kind": event.kind, "body": event.body, "state_digest": event.state_digest}
 
 
-def _content_digest(content: Content | None) -> str:
-    if content is None:
-        return ""
-    data = content.data
-    return (data.digest if isinstance(data, BlobRef) else sha256(data).digest()).hex()
+def _alike_where_it_is_the_same(
+    one: AlignedEvent, other: AlignedEvent
+) -> tuple[dict[str, object], dict[str, object]]:
+    """Both contents; steps in them are alike where they name the same event, and only there."""
+    body, other_body = dict(one.body), dict(other.body)
+    for name in one.names.keys() & other.names.keys():
+        place, other_place = one.names[name], other.names[name]
+        if place == other_place:
+            other_body[name] = body[name]
+        elif body[name] == other_body[name]:
+            body[name] = f"{body[name]}: {_told(place)}"
+            other_body[name] = f"{other_body[name]}: {_told(other_place)}"
+    return {"kind": one.kind, "body": body}, {"kind": other.kind, "body": other_body}
+
+
+def _told(place: Place) -> str:
+    """The event as it is called in any line."""
+    return f"event {place}" if isinstance(place, int) else f"{place[0]} event {place[1]}"
 
 
 def _read_operation(state: object, operation: Sequence[Any]) -> Change:

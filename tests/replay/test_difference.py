@@ -7,11 +7,14 @@ from copy import deepcopy
 import pytest
 
 from eventlog.canonical import encode
-from eventlog.content import JsonText
+from eventlog.content import Content, JsonText
+from eventlog.event import Annotated, Event
 from eventlog.recorder import SessionRecorder
 from replay.difference import Change, compare_lines, compare_states
 from replay.workspace import Workspace
 from tests.support.desk import Told
+from tests.support.events import EventChain
+from tests.support.scale import scaled
 
 Play = Callable[..., Told]
 
@@ -117,22 +120,153 @@ def test_a_resumed_session_equals_one_that_never_stopped(ws: Workspace, play: Pl
     assert ws.diff("a", "b").equal
 
 
-def test_results_name_their_calls_in_the_order_of_issue(ws: Workspace) -> None:
-    def in_order(session: SessionRecorder) -> None:
-        one, two = session.record_tool_call("t", {}), session.record_tool_call("t", {})
-        session.record_tool_return(one, "1")
-        session.record_tool_return(two, "2")
+def test_calls_that_complete_in_another_order_do_the_same(ws: Workspace) -> None:
+    """Two returns were held against each other by their places, and not by their calls."""
 
-    def crossed(session: SessionRecorder) -> None:
-        one, two = session.record_tool_call("t", {}), session.record_tool_call("t", {})
-        session.record_tool_return(two, "1")
-        session.record_tool_return(one, "2")
+    def told(*order: tuple[int, str]) -> Callable[[SessionRecorder], None]:
+        def tell(session: SessionRecorder) -> None:
+            calls = [session.record_tool_call("t", {"n": number}) for number in range(2)]
+            steps = [session.record_tool_return(calls[call], text) for call, text in order]
+            for step in sorted(steps, key=lambda step: order[steps.index(step)]):
+                session.record_verification(1.0, verifier="v", about_step=step)
 
-    record(ws, "a", in_order)
-    record(ws, "b", crossed)
-    difference = ws.diff("a", "b")
-    assert (difference.first_step, difference.other_step) == (3, 3)
-    assert difference.changes == (Change("replace", ("body", "called_step"), 1, 2),)
+        return tell
+
+    record(ws, "in order", told((0, "one"), (1, "two")))
+    record(ws, "crossed", told((1, "two"), (0, "one")))
+    record(ws, "other", told((1, "another"), (0, "one")))
+    assert ws.diff("in order", "crossed") == (True, None, None, ())
+    for name, step, other_step in (("in order", 4, 3), ("crossed", 3, 3)):
+        difference = ws.diff(name, "other")
+        assert (difference.equal, difference.first_step, difference.other_step) == (
+            False,
+            step,
+            other_step,
+        )
+        path = ("body", "result", "value")
+        assert difference.changes == (Change("replace", path, "two", "another"),)
+
+
+def test_results_given_to_the_wrong_calls_are_a_difference(ws: Workspace) -> None:
+    def tell(first: str, second: str) -> Callable[[SessionRecorder], None]:
+        def tell(session: SessionRecorder) -> None:
+            one, two = session.record_tool_call("t", {}), session.record_tool_call("t", {})
+            session.record_tool_return(two, first)
+            session.record_tool_return(one, second)
+
+        return tell
+
+    record(ws, "a", tell("1", "2"))
+    record(ws, "b", tell("2", "1"))
+    assert ws.diff("a", "b").first_step == 3
+
+
+def test_states_are_compared_where_both_came_the_same_way(ws: Workspace) -> None:
+    """Between two returns in another order the states differ, and do no harm by it."""
+
+    def play(name: str, order: tuple[int, ...], gained: dict[int, int]) -> None:
+        state = {"sum": 0}
+        with ws.record(name, environment="desk", state=lambda: state) as session:
+            calls = [session.record_tool_call("gain", {"n": number}) for number in range(3)]
+            for number in order:
+                state["sum"] += gained[number]
+                session.record_tool_return(calls[number], "done")
+            session.record_message("user", "and then?")
+
+    gained = {0: 1, 1: 2, 2: 3}
+    play("a", (0, 1, 2), gained)
+    play("b", (2, 0, 1), gained)
+    play("c", (2, 0, 1), {**gained, 2: 4})
+    assert ws.diff("a", "b").equal
+    difference = ws.diff("a", "c")
+    assert (difference.first_step, difference.other_step) == (6, 6)
+    assert difference.changes == (Change("replace", ("state", "sum"), 6, 7),)
+    assert ws.diff("b", "c").first_step == 4, "in the same order each state is compared"
+
+
+def random_line(rng: random.Random, like: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+    """Issued events and returns; the returns at other places, and sometimes something changed."""
+    issued = [each for each in like if each[0] != "return"]
+    returns = [each for each in like if each[0] == "return"]
+    rng.shuffle(returns)
+    made: list[tuple[str, int, str]] = []
+    called = 0
+    for each in [*issued, None]:
+        while returns and rng.random() < 0.5 and any(number < called for _, number, _ in returns):
+            made.append(next(one for one in returns if one[1] < called))
+            returns.remove(made[-1])
+        if each is not None:
+            made.append(each)
+            called += each[0] == "call"
+    made += returns
+    if rng.random() < 0.6:
+        place = rng.randrange(len(made))
+        kind, number, text = made[place]
+        changed = [(kind, number, text + "!")]
+        # A call is never left out: its return would name nothing.
+        made[place : place + 1] = changed if kind == "call" else rng.choice(([], changed))
+    return made
+
+
+def played(line: list[tuple[str, int, str]]) -> list[Event]:
+    chain = EventChain("s")
+    chain.seed()
+    steps: list[int] = []
+    for kind, number, text in line:
+        if kind == "call":
+            steps.append(chain.call(tool=text).event.step)
+        elif kind == "return":
+            chain.returned(steps[number], result=Content.of_text(text))
+        else:
+            chain.append(Annotated("note", Content.of_text(text)))
+    return [encoded.event for encoded in chain.events]
+
+
+def first_difference(
+    one: list[tuple[str, int, str]], other: list[tuple[str, int, str]]
+) -> int | str | None:
+    """By a plain model: the first step of one, `more` where only the other has more, or None."""
+
+    def by_name(line: list[tuple[str, int, str]]) -> dict[object, tuple[int, str]]:
+        found: dict[object, tuple[int, str]] = {}
+        issued = 0
+        for step, (kind, number, text) in enumerate(line, 1):
+            name: object = ("return", number) if kind == "return" else issued
+            issued += kind != "return"
+            found[name] = (step, kind + text)
+        return found
+
+    mine, theirs = by_name(one), by_name(other)
+    steps = [step for name, (step, text) in mine.items() if theirs.get(name, (0, ""))[1] != text]
+    if steps:
+        return min(steps)
+    return "more" if theirs.keys() - mine.keys() else None
+
+
+def test_the_first_differing_step_is_that_of_a_plain_model() -> None:
+    rng = random.Random(5)
+    seen = set()
+    for _ in range(scaled(1_500, 20_000)):
+        calls = rng.randrange(1, 5)
+        like = [("call", number, f"tool{number}") for number in range(calls)]
+        like += [("return", n, f"said{n}") for n in range(calls) if rng.random() < 0.9]
+        like += [("note", 0, f"note{number}") for number in range(rng.randrange(3))]
+        issued = [each for each in like if each[0] != "return"]
+        rng.shuffle(issued)
+        numbers = iter(range(calls))
+        issued = [(k, next(numbers), t) if k == "call" else (k, n, t) for k, n, t in issued]
+        like = issued + [each for each in like if each[0] == "return"]
+        one, other = random_line(rng, like), random_line(rng, like)
+        expected = first_difference(one, other)
+        found = compare_lines(played(one), played(other))
+        assert found.equal == (expected is None), (one, other)
+        if isinstance(expected, int):
+            assert found.first_step == expected, (one, other)
+        elif expected == "more":
+            assert found.first_step is None, (one, other)
+            assert found.other_step is not None
+        seen.add(type(expected))
+    assert len(seen) == 3
 
 
 def test_a_judgement_about_another_answered_call_is_a_difference(ws: Workspace) -> None:

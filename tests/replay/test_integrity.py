@@ -72,6 +72,35 @@ def test_a_branch_counts_its_own_events(ws: Workspace, play: Play) -> None:
     assert one(ws, "b") == CheckReport("b", "ok", 1, 0, 0, 0, 0, None, ())
 
 
+def test_a_named_session_is_checked_at_the_call(
+    ws: Workspace, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ws.check("s")` as a statement did nothing: the generator was never started."""
+    play(calls=1)
+    with pytest.raises(SessionNotFoundError):
+        ws.check("nobody")
+    looked: list[object] = []
+    monkeypatch.setattr(ws.log, "find_damage", lambda names=None: looked.append(names) or [])
+    ws.check("s")
+    assert looked == [["s"]]
+
+
+def test_what_came_after_the_close_is_told_and_no_fault(ws: Workspace, play: Play) -> None:
+    """No root proves that it is all there was, and `check` did not say so."""
+    told = play(calls=1)
+    with ws.resume("s", reopen=True, state=lambda: told.desk.state) as session:
+        pass
+    assert one(ws).details == ()
+    session.record_verification(1.0, verifier="late")
+    assert one(ws) == CheckReport(
+        "s", "ok", 7, 0, 0, 0, 0, None, ("after close, outside the closed root: step 6",)
+    )
+    session.annotate("seen", True)
+    assert one(ws).details == ("after close, outside the closed root: steps 6 to 7",)
+    ws.resume("s", reopen=True, state=lambda: told.desk.state).close()
+    assert one(ws).details == (), "the new close covers them"
+
+
 # Receipts.
 
 
