@@ -19,7 +19,7 @@ from eventlog.errors import (
     SnapshotError,
     StepNotFoundError,
 )
-from eventlog.event import StateChange, StateUnknown
+from eventlog.event import SessionSeeded, StateChange, StateUnknown
 from eventlog.kept_records import decode_record
 from eventlog.log import EventLog, LogRecord, SessionInfo
 from replay.fold import Fold, initial_digest, recorded_state
@@ -154,6 +154,8 @@ class Replayer:
         return None
 
     def _asked(self, info: SessionInfo, step: int, name: str | None) -> _Asked:
+        if not info.reducer:
+            info = self._with_seed(info)
         if name is not None and name != info.reducer:
             reducer = self._reducers.find(name, None, session_id=info.session_id)
         elif info.state_coverage == "none" and info.reducer == CapturedReducer.name:
@@ -166,6 +168,17 @@ class Replayer:
             reducer.name == info.reducer and reducer.name != TranscriptReducer.name
         )
         return _Asked(info, step, reducer, is_recorded and info.state_coverage != "none")
+
+    def _with_seed(self, info: SessionInfo) -> SessionInfo:
+        """What the log could not say of a branch that came into it before its parent."""
+        seed = decode_record(next(self._log.read_session(info.session_id, 0, 1))).body
+        if not isinstance(seed, SessionSeeded):
+            return info
+        return info._replace(
+            reducer=seed.reducer,
+            reducer_version=seed.reducer_version,
+            state_coverage=seed.state_coverage,
+        )
 
     def _fold_from_snapshot(
         self, asked: _Asked, skipped: list[str]
@@ -190,7 +203,9 @@ class Replayer:
         # At the end of the line those beyond it are looked for too: the log has lost its end, or
         # was rewound, and whoever asks for the state must be told that there was a later one.
         limit = asked.step if asked.step < last else STEP_MAX
-        while owner is not None:
+        seen: set[str] = set()
+        while owner is not None and owner.session_id not in seen:  # a forged log may go in circles
+            seen.add(owner.session_id)
             for ref in self._snapshots.nearest_snapshots(
                 owner.session_id, limit, report=lambda error: skipped.append(str(error))
             ):

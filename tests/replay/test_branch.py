@@ -4,16 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
+from eventlog.content import Content
 from eventlog.errors import (
+    LinkBrokenError,
     SessionExistsError,
     SessionNotFoundError,
     SteplogError,
     StepNotFoundError,
 )
-from eventlog.event import SessionForked
+from eventlog.event import LineHead, SessionForked
 from replay.workspace import Workspace, open_workspace
 from snapshots.policy import EveryN
 from tests.support.desk import Told
+from tests.support.events import EventChain
+from tests.support.recorded import append_all
 
 Play = Callable[..., Told]
 
@@ -157,6 +161,32 @@ def test_snapshots_of_a_superseded_line_are_passed_over(ws: Workspace, play: Pla
     assert any("another event" in why for why in replayed.skipped)
     assert ws.replay("s", 5).state_bytes == told.states[5]
     assert [report.verdict for report in ws.check()] == ["ok"]
+
+
+def test_branches_forged_in_a_circle_are_told_and_not_followed(ws: Workspace) -> None:
+    """Looking for snapshots of the parents went round for ever."""
+    for name, parent in (("a", "b"), ("b", "a")):
+        chain = EventChain(name)
+        chain.forked(LineHead(parent, 4, 1, bytes(32)), writer=ws.log.writer_id)
+        append_all(ws.log, chain.events)
+    with pytest.raises(LinkBrokenError):
+        ws.replay("a")
+    assert [report.verdict for report in ws.check()] == ["damaged", "damaged"]
+
+
+def test_a_branch_that_came_before_its_parent(ws: Workspace) -> None:
+    """The log knows no reducer of it; a replay named the empty one as missing."""
+    parent = EventChain("parent")
+    parent.seed(
+        writer=ws.log.writer_id, reducer="captured", initial_state=Content.of_value({"n": 1})
+    )
+    branch = EventChain("branch")
+    branch.forked(parent.head, writer=ws.log.writer_id)
+    append_all(ws.log, branch.events)
+    with pytest.raises(LinkBrokenError):
+        ws.replay("branch")
+    append_all(ws.log, parent.events)
+    assert ws.replay("branch").state == {"n": 1}
 
 
 def test_a_branch_is_there_after_the_workspace_is_opened_again(ws: Workspace, play: Play) -> None:
