@@ -295,7 +295,7 @@ class Replayer:
                 step=step,
             )
         if fold.unknown_since is not None:
-            raise self._not_restorable(info, step, fold.unknown_since)
+            raise _not_restorable(self._log, info, step, fold.unknown_since)
         state_bytes, state_digest = fold.proven_state()
         return Replayed(
             info.session_id,
@@ -311,29 +311,31 @@ class Replayer:
             skipped,
         )
 
-    def _not_restorable(
-        self, info: SessionInfo, step: int, unknown_since: int
-    ) -> NotRestorableError:
-        next_known = self._next_known(info, step)
-        last_known = unknown_since - 1 if unknown_since > 0 else None
-        last = "never known before" if last_known is None else f"last known after step {last_known}"
-        after = "never after" if next_known is None else f"next known after step {next_known}"
-        return NotRestorableError(
-            f"the state after step {step} was not recorded: {last}, {after}",
-            hint="replay to a step with a known state, or to this one with reducer 'transcript'",
-            last_known=last_known,
-            next_known=next_known,
-            session_id=info.session_id,
-            step=step,
-        )
 
-    def _next_known(self, info: SessionInfo, step: int) -> int | None:
-        if step == info.head.step:
-            return None
-        try:
-            for record in self._log.read_session(info.session_id, step + 1):
-                if isinstance(record.prefix.state_change, StateChange):
-                    return record.prefix.step
-        except (IntegrityError, SchemaError):
-            pass  # what was asked for is unknown all the same; damage there is another question
+def _not_restorable(
+    log: EventLog, info: SessionInfo, step: int, unknown_since: int
+) -> NotRestorableError:
+    next_known = _next_known(log, info, step)
+    last_known = unknown_since - 1 if unknown_since > 0 else None
+    last = "never known before" if last_known is None else f"last known after step {last_known}"
+    after = "never after" if next_known is None else f"next known after step {next_known}"
+    return NotRestorableError(
+        f"the state after step {step} was not recorded: {last}, {after}",
+        hint="replay to a step with a known state, or to this one with reducer 'transcript'",
+        last_known=last_known,
+        next_known=next_known,
+        session_id=info.session_id,
+        step=step,
+    )
+
+
+def _next_known(log: EventLog, info: SessionInfo, step: int) -> int | None:
+    if step == info.head.step:
         return None
+    try:
+        for record in log.read_session(info.session_id, step + 1):
+            if isinstance(record.prefix.state_change, StateChange):
+                return record.prefix.step
+    except (IntegrityError, SchemaError):
+        pass  # what was asked for is unknown all the same; damage there is another question
+    return None
