@@ -1,13 +1,14 @@
 """The compiled form of `steplog.Event`: how the whole record is written and read.
 
-Beside the schema's types it holds the rules of the session id, the step and the attempt. The codec
-adds the framing, the kinds and the errors; nobody else needs it.
+Beside the schema's types it holds the rules of the session id, the step, the attempt and the actor.
+The codec adds the framing, the kinds and the errors; nobody else needs it.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from eventlog.actors import ACTORS, is_actor
 from eventlog.content import BlobRef, Content
 from eventlog.event import (
     DIGEST_BYTES,
@@ -38,6 +39,8 @@ EVENT_SCHEMA: Final = load_schema("eventlog", "event-v1.avsc")
 EVENT_SCHEMAS: Final = SchemaRegistry([EVENT_SCHEMA])
 
 _CACHED_SESSIONS_MAX: Final = 4096
+_SHOWN_CHARS_MAX: Final = 64
+_NO_ACTOR: Final = f"is none of {', '.join(ACTORS)}, with :id where it is known"
 
 
 def _session_id_bytes(value: object) -> bytes:
@@ -64,6 +67,22 @@ def _attempt_bytes(value: object) -> bytes:
     if type(value) is not int or not FIRST_ATTEMPT <= value <= INT_MAX:
         raise Misfit("must be an int of 1 to 2^31-1")
     return long_bytes(value)
+
+
+def _actor_bytes(value: object) -> bytes:
+    if type(value) is not str:
+        raise Misfit(f"must be a str, is {type(value).__name__}")
+    written = text_bytes(value)  # first: a lone surrogate is told as such
+    if not is_actor(value):
+        raise Misfit(f"{value[:_SHOWN_CHARS_MAX]!r} {_NO_ACTOR}")
+    return written
+
+
+def _read_actor(data: bytes, position: int) -> tuple[str, int]:
+    actor, end = read_text(data, position)
+    if not is_actor(actor):
+        raise Misread(f"the actor at byte {position} {_NO_ACTOR}")
+    return actor, end
 
 
 def read_session_id(data: bytes, position: int) -> tuple[str, int]:
@@ -156,9 +175,11 @@ _field_writers: Final = {name: _writers.writer(kind) for name, kind in _FIELD_TY
     "session_id": _session_id_bytes,
     "step": _step_bytes,
     "attempt": _attempt_bytes,
+    "actor": _actor_bytes,
 }
 _readers_after_prefix: Final = [
-    _readers.reader(kind) for kind in list(_FIELD_TYPES.values())[_PREFIX_LENGTH:]
+    _read_actor if name == "actor" else _readers.reader(kind)
+    for name, kind in list(_FIELD_TYPES.items())[_PREFIX_LENGTH:]
 ]
 
 write_event: Final[Callable[[Event], bytes]] = record_writer(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from eventlog.actors import actor_of_role
 from eventlog.codec import EncodedEvent, fit_event
 from eventlog.content import BlobRef, Content
 from eventlog.event import (
@@ -98,7 +99,7 @@ class DraftBuilder:
             policy_last=policy,
             finish_reason=finish_reason,
         )
-        return self.add(body, "agent" if role in ("assistant", "reasoning") else "system")
+        return self.add(body, actor_of_role(role))
 
     def add_call(
         self, tool: str, arguments: Content, *, call_id: str | None, policy: str | None = None
