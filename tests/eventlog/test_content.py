@@ -1,9 +1,14 @@
 """`Content`: text kept byte for byte, JSON told from text, values canonical, surrogates survive."""
 
+import array
 import base64
 import json
+import math
+import struct
 import sys
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +17,8 @@ from eventlog.canonical import decode, encode
 from eventlog.content import (
     APPLICATION_JSON,
     CANONICAL_VALUE,
+    FLOAT32,
+    INT32,
     OCTET_STREAM,
     STATE_PATCH,
     TEXT_PLAIN,
@@ -173,3 +180,71 @@ def test_lone_surrogates_are_escaped(text: str) -> None:
 def test_how_they_are_escaped() -> None:
     assert escape_lone_surrogates("a\udc00b") == "a\\udc00b"
     assert escape_lone_surrogates("\ud83d") == "\\ud83d"
+
+
+TOKENS = [0, 1, -1, 151_643, 2**31 - 1, -(2**31)]
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        TOKENS,
+        tuple(TOKENS),
+        (token for token in TOKENS),
+        array.array("i", TOKENS),
+        np.array(TOKENS, dtype=np.int64),
+        np.array(TOKENS, dtype=">i4"),
+    ],
+    ids=lambda tokens: type(tokens).__name__,
+)
+def test_token_ids_come_back(tokens: list[int]) -> None:
+    content = Content.of_int32(tokens)
+    assert content.media_type == INT32
+    assert content.data == struct.pack("<6i", *TOKENS)
+    back = read_back(content)
+    assert isinstance(back, list)
+    assert back == TOKENS
+    assert {type(token) for token in back} == {int}
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.float32, np.float64])
+def test_logprobs_come_back_as_32_bits(make: Callable[[list[float]], list[float]]) -> None:
+    logprobs = [-0.1, -0.0, -math.inf, math.nan, -1e-45, 3.4e38]
+    content = Content.of_float32(make(logprobs))
+    assert content.media_type == FLOAT32
+    assert content.data == struct.pack("<6f", *logprobs)
+    back = read_back(content)
+    assert isinstance(back, list)
+    assert struct.pack("<6f", *back) == content.data
+
+
+def test_masks_of_bools_and_no_numbers_at_all() -> None:
+    assert read_back(Content.of_int32([True, False])) == [1, 0]
+    assert read_back(Content.of_int32(np.array([True, False]))) == [1, 0]
+    assert read_back(Content.of_int32([])) == read_back(Content.of_float32(())) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "numbers", "place"),
+    [
+        (Content.of_int32, [1, 2.0], "$.t[1]"),
+        (Content.of_int32, [1, 2, 2**31], "$.t[2]"),
+        (Content.of_int32, ["1"], "$.t[0]"),
+        (Content.of_int32, [[1, 2]], "$.t[0]"),
+        (Content.of_int32, np.array([[1, 2]]), "$.t[0]"),
+        (Content.of_int32, np.array(7), "$.t"),
+        (Content.of_int32, 7, "$.t"),
+        (Content.of_float32, [0.5, 1e39], "$.t[1]"),
+        (Content.of_float32, [None], "$.t[0]"),
+    ],
+)
+def test_what_is_no_number_of_32_bits_is_refused(make: object, numbers: object, place: str) -> None:
+    with pytest.raises(ValueNotEncodableError) as caught:
+        make(numbers, path="$.t")  # type: ignore[operator]
+    assert caught.value.path == place
+
+
+def test_numbers_cut_short_are_damage() -> None:
+    for media_type in (INT32, FLOAT32):
+        with pytest.raises(EventCorruptError, match="7 bytes"):
+            read_content(media_type, bytes(7))
