@@ -1,13 +1,13 @@
 """Mutable objects that a value reaches twice: identity is not kept by canonical bytes.
 
 An object reached twice is restored as two, which then change apart. For a random generator that
-changes what is drawn. Used by the recorder: all of them in strict mode, generators always.
+changes what is drawn. Used by the recorder: all of them up to a bound, generators always.
 """
 
 from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -28,15 +28,20 @@ _PLAIN: Final = frozenset(
 _DICT_OR_LIST: Final = frozenset((dict, list))
 
 
-def find_shared(value: object, *, rngs_only: bool = False) -> list[tuple[str, str]]:
+def find_shared(
+    value: object, *, rngs_only: bool = False, values_max: int | None = None
+) -> list[tuple[str, str]]:
     """The paths, first and second, by which each mutable object is reached twice.
 
     Mutable are dicts, lists, sets, arrays, and registered types that are not immutable; with
     `rngs_only` only random generators are looked for. Costs about as much as reading the value
     once in Python; the paths are worked out only where there is something to tell. A value that
     contains itself is cut off at the depth that the encoder refuses.
+
+    `values_max` bounds the cost: only so many values are looked at, those nearest to the root, and
+    what is reached twice by others alone is not found.
     """
-    if not _reaches_twice(value, rngs_only):
+    if not _reaches_twice(value, rngs_only, values_max):
         return []
     first_paths: dict[int, str] = {}
     found: list[tuple[str, str]] = []
@@ -50,7 +55,7 @@ def may_share_rngs(data: bytes) -> bool:
     return data.count(RANDOM_NAME.encode()) > 1
 
 
-def _reaches_twice(value: object, rngs_only: bool) -> bool:
+def _reaches_twice(value: object, rngs_only: bool, values_max: int | None) -> bool:
     """Level by level, so that the loops run in C for states that are mostly dicts and lists."""
     level: list[object] = [value]
     seen: set[int] = set()
@@ -75,7 +80,11 @@ def _reaches_twice(value: object, rngs_only: bool) -> bool:
             inner.extend(parts)
         if len(seen) != mutable_count:
             return True
+        flat: Iterable[object]
         flat = chain(chain.from_iterable(map(dict.values, dicts)), *lists, inner)
+        if values_max is not None:
+            flat = list(islice(flat, values_max))
+            values_max -= len(flat)
         level = [part for part in flat if type(part) not in _PLAIN]
     return False
 

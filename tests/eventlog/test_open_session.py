@@ -29,7 +29,12 @@ from eventlog.merkle_root import MerkleRoot
 from eventlog.not_given import NOT_GIVEN
 from eventlog.recorder import SessionRecorder
 from eventlog.session_writer import LinePosition, SessionWriter
-from eventlog.state_capture import SHARED_CHECK_BYTES_MAX, Recorded, StateCapture
+from eventlog.state_capture import (
+    SHARED_CHECK_BYTES_MAX,
+    SHARED_CHECK_VALUES_MAX,
+    Recorded,
+    StateCapture,
+)
 from eventlog.state_patch import apply
 
 
@@ -43,7 +48,12 @@ class FaultyLog(MemoryLog):
         self.interrupt_after: BaseException | None = None
 
     def submit_events(
-        self, session_id: str, events: Sequence[EncodedEvent], *, expected_step: int
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        *,
+        expected_step: int,
+        head: LineHead | None = None,
     ) -> "Future[Receipt]":
         """Fail as told, once."""
         if self.refuse is not None:
@@ -357,6 +367,26 @@ def test_a_generator_reached_twice_is_refused_at_any_size() -> None:
     capture.change_to({"pad": padding, "a": rng, "b": random.Random(1)})
     with pytest.raises(ValueNotEncodableError, match=r"twice, at \$\.a and at \$\.b"):
         capture.change_to({"pad": padding, "a": rng, "b": rng})
+    values = [0] * SHARED_CHECK_VALUES_MAX
+    with pytest.raises(ValueNotEncodableError):
+        capture.change_to({"pad": padding, "v": values, "a": [rng], "b": [rng]})
+
+
+def test_an_object_reached_twice_in_a_large_state_was_never_found_after_the_first() -> None:
+    """Bytes said little: a state of long texts has few objects, and is walked whole."""
+    texts = ["x" * 1000] * 1000
+    capture, _ = StateCapture.of_first({"texts": texts})
+    shared: list[int] = []
+    with pytest.raises(ValueNotEncodableError, match=r"twice, at \$\.a\[0\] and at \$\.b"):
+        capture.change_to({"texts": texts, "a": [shared], "b": shared})
+    many: list[object] = [[number] for number in range(SHARED_CHECK_VALUES_MAX)]
+    with pytest.raises(ValueNotEncodableError):
+        capture.change_to({"many": many, "a": shared, "b": shared})
+    # The limit that `record` tells of: far from the root nothing is looked for any more.
+    far = {"many": [*many, shared], "texts": texts, "a": [[shared]]}
+    capture.change_to(far)
+    with pytest.raises(ValueNotEncodableError):
+        StateCapture.of_first(far)
 
 
 def test_a_position_goes_on_counting(log: FaultyLog) -> None:

@@ -97,6 +97,15 @@ def test_generators_only() -> None:
     assert find_shared(state, rngs_only=True) == []
 
 
+def test_a_bounded_search_looks_nearest_to_the_root() -> None:
+    shared: list[int] = []
+    state = {"a": [[[shared]]], "b": [0] * 100, "c": shared}
+    assert find_shared(state) == [("$.a[0][0][0]", "$.c")]
+    assert find_shared(state, values_max=50) == []
+    assert find_shared(state, values_max=200) == [("$.a[0][0][0]", "$.c")]
+    assert find_shared({"b": [0] * 100, "a": shared, "c": shared}, values_max=3) != []
+
+
 def test_bytes_tell_whether_generators_need_be_looked_for() -> None:
     assert not may_share_rngs(canonical.encode({"rng": random.Random(1), "n": [1, 2]}))
     assert may_share_rngs(canonical.encode([random.Random(1), {"r": random.Random(1)}]))
