@@ -10,9 +10,17 @@ from types import TracebackType
 from typing import Self
 
 from eventlog.canonical import decode_live
-from eventlog.errors import NotRestorableError, StateError, StepConflictError, SteplogError
+from eventlog.errors import (
+    ConfigError,
+    NotRestorableError,
+    StateError,
+    StepConflictError,
+    SteplogError,
+    StepNotFoundError,
+)
 from eventlog.event import Body
-from eventlog.not_given import NotGiven
+from eventlog.interruption import is_interruption
+from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.session_writer import SessionWriter, note_nothing
 from eventlog.state_capture import Captured, Recorded, StateCapture, StateObserver
 
@@ -120,13 +128,16 @@ class OpenSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close `done`, or `error` after an Exception; leave open after an interrupt."""
+        """Close `done`, or `error` after an Exception; leave open after an interrupt.
+
+        A cancelled future (`concurrent.futures.CancelledError`) is an interrupt too.
+        """
         del kind, trace
         if self.closed or self._writer.released or not self._writer.in_this_process:
             return
         if error is None:
             self.close()
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and not is_interruption(error):
             self._close_after(error)
 
     def _close_after(self, error: Exception) -> None:
@@ -148,8 +159,12 @@ class OpenSession:
             state = capture.base if capture is not None and capture.known else None
             self._observe(Recorded(self._writer.head, state, at_end))
 
-    def _captured_after(self, state: object, *, pure: bool, unsaid: str) -> Captured:
+    def _captured_after(
+        self, state: object, *, pure: bool, unsaid: str, patch: object = NOT_GIVEN
+    ) -> Captured:
         """The state after a step that may change it: as given, as read, or `unsaid`: unknown."""
+        if not isinstance(patch, NotGiven):
+            return self._captured_by(patch, state)
         if not isinstance(state, NotGiven):
             return self._captured(state)
         if self._capture is None or pure:
@@ -184,6 +199,19 @@ class OpenSession:
         """The state as given with a step that does not change it by itself."""
         if isinstance(state, NotGiven):
             return _UNCHANGED
+        return self._stateful().change_to(state)
+
+    def _captured_by(self, patch: object, state: object) -> Captured:
+        """The state as the environment's own patch makes it out of the last known one."""
+        if not isinstance(state, NotGiven):
+            raise ConfigError(
+                "both a state and a patch were given",
+                hint="give the state after the call, or the patch that leads to it",
+                session_id=self.session_id,
+            )
+        return self._stateful().change_by(patch)
+
+    def _stateful(self) -> StateCapture:
         if self._capture is None:
             raise StepConflictError(
                 "the session was begun without a state, so its events carry none",
@@ -192,7 +220,18 @@ class OpenSession:
                 actual=self.step,
                 session_id=self.session_id,
             )
-        return self._capture.change_to(state)
+        return self._capture
+
+    def _require_recorded(self, **steps: int | None) -> None:
+        """Raise `StepNotFoundError` where one of these names no step recorded so far."""
+        for name, step in steps.items():
+            if step is not None and not 0 <= step <= self.step:
+                raise StepNotFoundError(
+                    f"{name}={step} is no step recorded so far: they are 0 to {self.step}",
+                    hint="pass the step that a record method returned",
+                    session_id=self.session_id,
+                    step=step,
+                )
 
     def _append(
         self,

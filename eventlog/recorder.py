@@ -6,51 +6,35 @@ method returns. Calls of tools declared external are always durable first: such 
 run without a trace. A recorder never mutates and never keeps the caller's objects.
 """
 
-import time
-from collections.abc import Callable, Mapping
-from typing import Literal, Unpack
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
+from eventlog.actors import actor_of_role
 from eventlog.blob_store import BlobStore
-from eventlog.call_book import CallBook, OpenCall
-from eventlog.content import argument_content, result_content
+from eventlog.call_book import CallBook
+from eventlog.call_recorder import CallRecorder
+from eventlog.content import Content, result_content
+from eventlog.errors import ValueNotEncodableError
 from eventlog.event import (
     Annotated,
     EffectRecorded,
     MessageAdded,
     SessionSeeded,
     StateChanged,
-    ToolCalled,
-    ToolReturned,
     Verified,
 )
 from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN, NotGiven
-from eventlog.open_session import OpenSession
-from eventlog.recorded_call import CallFields, Effects, RecordedCall, ReturnStatus
 from eventlog.session_writer import LinePosition, SessionWriter
 from eventlog.state_capture import StateCapture, StateObserver
 
 
-class SessionRecorder(OpenSession):
+class SessionRecorder(CallRecorder):
     """Records one session under one claim. Thread-safe; unusable in a forked child.
 
     `read_state`, where given, is called at every return of a tool not declared pure.
     `observe` is told of every durable event (for snapshots): the head and the state's bytes.
     """
-
-    def __init__(
-        self,
-        writer: SessionWriter,
-        calls: CallBook,
-        capture: StateCapture | None,
-        *,
-        read_state: Callable[[], object] | None = None,
-        observe: StateObserver | None = None,
-        resumed: bool = False,
-    ) -> None:
-        """Go on where `writer` stands; `capture` is None for a session without any state."""
-        super().__init__(writer, capture, read_state=read_state, observe=observe, resumed=resumed)
-        self._calls = calls
 
     @classmethod
     def begin(
@@ -64,6 +48,9 @@ class SessionRecorder(OpenSession):
         observe: StateObserver | None = None,
     ) -> "SessionRecorder":
         """Seed a new session, durably, and record it. `state` is a value or a callable.
+
+        A mutable object that a state reaches twice is refused; in later states of over 64 KiB only
+        the 16,384 values nearest to the root are looked at for one.
 
         Raises `SessionExistsError`; `ValueNotEncodableError` for a state that cannot be stored.
         """
@@ -79,101 +66,6 @@ class SessionRecorder(OpenSession):
         recorder = cls(writer, CallBook(), capture, read_state=read_state, observe=observe)
         recorder._append(seeded._replace(writer=log.writer_id), actor="system")
         return recorder
-
-    @property
-    def open_calls(self) -> tuple[OpenCall, ...]:
-        """Calls that have no return yet, in the order they were issued."""
-        return self._calls.open_calls
-
-    def record_tool_call(
-        self,
-        tool: str,
-        arguments: object,
-        *,
-        call_id: str | None = None,
-        effects: Effects = "unknown",
-        transport: str = "python",
-        policy: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> int:
-        """Record that a tool is called; returns the call's step.
-
-        A str is JSON text and stored as it is; other values are stored canonically. The same
-        `idempotency_key` again is the same call: its step comes back and nothing is recorded.
-        """
-        with self._writer.lock:
-            if idempotency_key is not None:
-                earlier = self._calls.call_of_key(idempotency_key)
-                if earlier is not None:
-                    return earlier
-            body = ToolCalled(
-                tool=tool,
-                arguments=argument_content(arguments),
-                call_id=call_id,
-                transport=transport,
-                effects=effects,
-                policy=policy,
-                idempotency_key=idempotency_key,
-            )
-            started_ns = time.monotonic_ns()
-            step = self._writer.submit(
-                body,
-                actor="agent",
-                key=idempotency_key,
-                on_taken=lambda step: self._calls.note_call(step, body, started_ns),
-            )
-            if effects == "external":
-                self.flush()
-            return step
-
-    def record_tool_return(
-        self,
-        called_step: int,
-        result: object = None,
-        *,
-        status: ReturnStatus = "ok",
-        state: object = NOT_GIVEN,
-        reward: float | None = None,
-        error_type: str | None = None,
-        duration_us: int | None = None,
-        terminated: bool | None = None,
-        truncated: bool | None = None,
-    ) -> int:
-        """Record the answer to the call of `called_step`; durable when it returns its step.
-
-        A str is text, `JsonText` JSON text, other values are stored canonically. `state` is the
-        state after the call; without it a callable given to `record` is asked, and where there is
-        none the step's state is recorded as unknown. Raises `StepConflictError` for a second
-        answer to one call (a call with an idempotency key gives its first answer's step).
-        """
-        with self._writer.lock:
-            earlier = self._calls.return_of(called_step)
-            if earlier is not None and self._calls.is_keyed(called_step):
-                return earlier
-            call = self._calls.open_call(called_step)
-            if duration_us is None:
-                duration_us = call.elapsed_us(time.monotonic_ns())
-            body = ToolReturned(
-                called_step=called_step,
-                status=status,
-                result=None if result is None else result_content(result),
-                error_type=error_type,
-                duration_us=duration_us,
-                reward=_float(reward),
-                terminated=terminated,
-                truncated=truncated,
-            )
-            captured = self._captured_after(
-                state,
-                pure=call.effects == "pure",
-                unsaid="the result was recorded without a state",
-            )
-            return self._append(
-                body,
-                actor="tool",
-                captured=captured,
-                on_taken=lambda step: self._calls.note_return(called_step, step),
-            )
 
     def record_verification(
         self,
@@ -191,7 +83,10 @@ class SessionRecorder(OpenSession):
         duration_us: int = 0,
         state: object = NOT_GIVEN,
     ) -> int:
-        """Record a verifier's judgement; also allowed after the close. Returns its step."""
+        """Record a verifier's judgement; also allowed after the close. Returns its step.
+
+        Raises `StepNotFoundError` where `about_step` or `supersedes_step` is no step recorded yet.
+        """
         body = Verified(
             verifier=verifier,
             verifier_version=verifier_version,
@@ -206,6 +101,7 @@ class SessionRecorder(OpenSession):
             duration_us=duration_us,
         )
         with self._writer.lock:
+            self._require_recorded(about_step=about_step, supersedes_step=supersedes_step)
             return self._append(body, actor="verifier", captured=self._captured(state))
 
     def record_message(
@@ -218,9 +114,18 @@ class SessionRecorder(OpenSession):
         tokens_in: int | None = None,
         tokens_out: int | None = None,
         duration_us: int | None = None,
+        tokens: Iterable[int] | None = None,
+        logprobs: Iterable[float] | None = None,
+        token_mask: Iterable[int] | None = None,
         state: object = NOT_GIVEN,
     ) -> int:
-        """Record a message of the dialog; content as `record_tool_return` takes results."""
+        """Record a message of the dialog; content as `record_tool_return` takes results.
+
+        `tokens` are the message's token ids and `token_mask` what of them counts for training, both
+        stored as int32; `logprobs` as float32. Each is a sequence, an `array` or a one-dimensional
+        numpy array; `read_content` gives a list. The event's actor follows from the role. Raises
+        `ValueNotEncodableError` for other numbers, or a mask that is not as long as the tokens.
+        """
         body = MessageAdded(
             role=role,
             content=result_content(content),
@@ -230,9 +135,13 @@ class SessionRecorder(OpenSession):
             tokens_in=tokens_in,
             tokens_out=tokens_out,
             duration_us=duration_us,
+            tokens=None if tokens is None else Content.of_int32(tokens, path="$.tokens"),
+            logprobs=None if logprobs is None else Content.of_float32(logprobs, path="$.logprobs"),
+            token_mask=_mask_content(token_mask),
         )
+        _refuse_unequal(body)
         with self._writer.lock:
-            return self._append(body, actor=role, captured=self._captured(state))
+            return self._append(body, actor=actor_of_role(role), captured=self._captured(state))
 
     def record_effect(
         self,
@@ -252,28 +161,31 @@ class SessionRecorder(OpenSession):
             return self._append(StateChanged(reason), actor="system", captured=captured)
 
     def annotate(self, name: str, value: object, *, about_step: int | None = None) -> int:
-        """Record a note under a name of yours; never changes the state. Returns its step."""
-        return self._append(Annotated(name, result_content(value), about_step), actor="operator")
+        """Record a note under a name of yours; never changes the state. Returns its step.
 
-    def call(self, tool: str, arguments: object, **fields: Unpack[CallFields]) -> RecordedCall:
-        """Record a call around a `with` block: duration, result or exception, state at the end.
-
-        Takes the keyword arguments of `record_tool_call`. Raises `StateError` for the first call
-        after a resume if the environment's state is not the restored one.
+        Raises `StepNotFoundError` where `about_step` is no step recorded yet.
         """
-        self._refuse_another_state()
-        step = self.record_tool_call(tool, arguments, **fields)
-        return RecordedCall(self.record_tool_return, step, self._calls.return_of(step))
-
-    def interrupt_open_calls(self) -> tuple[int, ...]:
-        """Answer every open call with `interrupted`, as after a crash. Returns the steps."""
         with self._writer.lock:
-            self._refuse_another_state()
-            return tuple(
-                self.record_tool_return(call.step, status="interrupted") for call in self.open_calls
-            )
+            self._require_recorded(about_step=about_step)
+            body = Annotated(name, result_content(value), about_step)
+            return self._append(body, actor="operator")
 
 
 def _float(reward: float | None) -> float | None:
     """A reward as the schema has it: callers also have ints, bools and numpy's numbers."""
     return None if reward is None else float(reward)
+
+
+def _mask_content(token_mask: Iterable[int] | None) -> Content | None:
+    return None if token_mask is None else Content.of_int32(token_mask, path="$.token_mask")
+
+
+def _refuse_unequal(body: MessageAdded) -> None:
+    """A mask that is not as long as the tokens would be laid over the wrong ones."""
+    tokens, mask = body.tokens, body.token_mask
+    if tokens is not None and mask is not None and len(tokens.data) != len(mask.data):
+        raise ValueNotEncodableError(
+            f"token_mask has {len(mask.data) // 4} numbers, tokens {len(tokens.data) // 4}",
+            hint="give one number of the mask for each token",
+            path="$.token_mask",
+        )

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
@@ -78,7 +79,6 @@ class SessionWriter:
         *,
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
-        self.lock = threading.RLock()
         self.head = position.head
         self.closed = False
         self.released = False
@@ -90,12 +90,22 @@ class SessionWriter:
         self._clock_us = clock_us
         self._submitted: list[_Submitted] = []
         self._half_done = False
+        self._lock = threading.RLock()
         self._pid = os.getpid()
 
     @property
     def in_this_process(self) -> bool:
         """Whether this is the process that made it, not a forked child."""
         return os.getpid() == self._pid
+
+    @property
+    def lock(self) -> AbstractContextManager[bool]:
+        """What makes several steps one: re-entrant. Raises `FencedError` in a forked child.
+
+        There a thread that does not exist any more may hold it, and nothing answers what waits.
+        """
+        self._refuse_a_child()
+        return self._lock
 
     def submit(
         self,
@@ -171,11 +181,7 @@ class SessionWriter:
 
     def refuse_if_unusable(self, body: Body | None = None) -> None:
         """Raise where nothing, or not this, can be appended any more."""
-        if not self.in_this_process:
-            raise self._fenced(
-                "this recorder belongs to the process that made it",
-                "open the workspace in the child and resume or record a session there",
-            )
+        self._refuse_a_child()
         if self.released:
             raise self._fenced(
                 "this recorder released the session", "resume the session to record more"
@@ -194,6 +200,13 @@ class SessionWriter:
                 expected=self.head.step,
                 actual=self.head.step,
                 session_id=self.head.session_id,
+            )
+
+    def _refuse_a_child(self) -> None:
+        if not self.in_this_process:
+            raise self._fenced(
+                "this recorder belongs to the process that made it",
+                "open the workspace in the child and resume or record a session there",
             )
 
     def _note_closed(self, _step: int) -> None:

@@ -5,6 +5,7 @@ import multiprocessing
 import struct
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 from eventlog.blob_store import MemoryBlobStore
@@ -22,6 +23,7 @@ from eventlog.errors import (
 )
 from eventlog.event import (
     Event,
+    MessageAdded,
     SessionClosed,
     SessionSeeded,
     StateChange,
@@ -364,3 +366,29 @@ def test_the_seed_says_what_ran(log: MemoryLog, begin: Begin) -> None:
     assert seed.initial_state is not None
     assert isinstance(seed.initial_state.data, bytes)
     assert decode(seed.initial_state.data) == {"n": 1}
+
+
+def test_tokens_logprobs_and_mask_go_with_a_message(log: MemoryLog, begin: Begin) -> None:
+    session = begin()
+    tokens, mask = np.array([5, 6, 7]), [False, True, True]
+    session.record_message(
+        "assistant", "x", tokens=tokens, logprobs=[-0.5, -0.25, 0.0], token_mask=mask
+    )
+    body = events_of(log)[-1].body
+    assert isinstance(body, MessageAdded)
+    kept = [body.tokens, body.logprobs, body.token_mask]
+    told = [read_content(*content) for content in kept if content is not None]  # type: ignore[arg-type]
+    assert told == [[5, 6, 7], [-0.5, -0.25, 0.0], [0, 1, 1]]
+
+
+def test_a_mask_or_tokens_that_do_not_fit_are_refused(log: MemoryLog, begin: Begin) -> None:
+    session = begin()
+    for fields, path in (
+        ({"tokens": [1, 2], "token_mask": [1]}, "$.token_mask"),
+        ({"tokens": [1, 2**40]}, "$.tokens[1]"),
+        ({"logprobs": ["x"]}, "$.logprobs[0]"),
+    ):
+        with pytest.raises(ValueNotEncodableError) as caught:
+            session.record_message("assistant", "x", **fields)  # type: ignore[arg-type]
+        assert caught.value.path == path
+    assert len(events_of(log)) == 1
