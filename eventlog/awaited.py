@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 class Awaited(Generic[T]):
-    """A value or an error, given once by one thread and waited for by one other."""
+    """A value or an error, given once by one thread and waited for by one other.
+
+    Waiting has no deadline of its own: who takes a request sees to it that it is answered.
+    """
 
     __slots__ = ("_error", "_given", "_value")
 

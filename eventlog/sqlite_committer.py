@@ -1,7 +1,7 @@
-"""`Committer`: runs batches of requests, each batch as one transaction, and answers all of them.
+"""`Committer`: runs batches of requests, each batch as one transaction, and says what came of each.
 
-Used by one thread, the writer's. Nothing is answered before COMMIT has returned. What a failed
-COMMIT leaves unknown is remembered here, by session, until it is reconciled.
+Used by one thread, the writer's. Nothing comes out before COMMIT has returned. What a failed or
+overdue COMMIT leaves unknown is remembered here, by session, until it is reconciled.
 """
 
 import logging
@@ -67,38 +67,55 @@ class Failed(NamedTuple):
     error: BaseException
 
 
+Outcomes = list[tuple[Request, Any]]
+"""What each request came to: the value it returned, or a `Failed`."""
+
+
 class Committer:
     """Owns the writing connection and the lock file of one log in this process."""
 
-    def __init__(self, path: Path, on_wait: Callable[[], None]) -> None:
-        """`on_wait` is called when another process holds the lock, before waiting for it."""
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = LogLock(path)
-        self._on_wait = on_wait
         self.waits_for_lock = False
         self._db: sqlite3.Connection | None = None
         self._store: SqliteStore | None = None
         self._identity: tuple[int, int] | None = None
         self._since_checkpoint_bytes = 0
-        self._uncertain: dict[str, Written] = {}
+        self._uncertain: dict[str, Written | None] = {}
         gate.add(self)
 
-    def serve(self, take: Callable[[], Sequence[Request]]) -> None:
-        """Run what `take` gives as one transaction, and answer it.
+    def serve(self, take: Callable[[], Sequence[Request]]) -> Outcomes:
+        """Run what `take` gives as one transaction; what each request came to.
 
-        `take` is called when no other writer can come between; it hands over what waits then.
+        `take` is called when no other writer can come between; it hands over what waits then, each
+        request begun. Then call `settle`, and `checkpoint_if_due`.
         """
         try:
             self._acquire()
         except OSError as error:
-            give_answers(_all(take(), Failed(as_unavailable(error, self._path))))
-            return
+            return _all(take(), Failed(as_unavailable(error, self._path)))
         try:
             with gate:
-                answers = self._serve_locked(take)
+                return self._serve_locked(take)
         finally:
             self._lock.release()
-        give_answers(answers)
+
+    def settle(self, outcomes: Outcomes, *, in_time: bool) -> None:
+        """Block sessions whose outcome was told to be unknown; unblock those reconciled in time."""
+        written = {} if self._store is None else self._store.written
+        for request, result in outcomes:
+            for session_id in request.session_ids:
+                if in_time:
+                    if request.reconciles and not isinstance(result, Failed):
+                        self._uncertain.pop(session_id, None)
+                elif request.reconciles or isinstance(result, Failed) or session_id not in written:
+                    self._uncertain.setdefault(session_id, None)
+                else:
+                    self._uncertain[session_id] = written[session_id]
+
+    def checkpoint_if_due(self) -> None:
+        """Begin the write-ahead log anew where it has become long. Does not raise."""
         if self._since_checkpoint_bytes >= CHECKPOINT_BYTES:
             self._checkpoint()
 
@@ -150,20 +167,19 @@ class Committer:
         if not self._lock.try_acquire():
             self.waits_for_lock = True
             try:
-                self._on_wait()
                 self._lock.acquire()
             finally:
                 self.waits_for_lock = False
 
-    def _serve_locked(self, take: Callable[[], Sequence[Request]]) -> list[tuple[Request, Any]]:
+    def _serve_locked(self, take: Callable[[], Sequence[Request]]) -> Outcomes:
         try:
             store = self._opened()
             store.begin()
         except (sqlite3.Error, OSError, SteplogError) as error:
             self._disconnect()
             return _all(take(), Failed(self._ours(error)))
-        batch = [request for request in take() if request.answer.set_running_or_notify_cancel()]
-        answers: list[tuple[Request, Any]] = []
+        batch = list(take())
+        answers: Outcomes = []
         while True:
             done, spoiler = self._run(store, batch)
             if spoiler is None:
@@ -180,12 +196,12 @@ class Committer:
 
     def _run(
         self, store: SqliteStore, batch: Sequence[Request]
-    ) -> tuple[list[tuple[Request, Any]], BaseException | None]:
+    ) -> tuple[Outcomes, BaseException | None]:
         """Run requests in order; where one spoils the transaction, those before it and its error.
 
         Our own errors are answers: they are raised before anything of the request is stored.
         """
-        done: list[tuple[Request, Any]] = []
+        done: Outcomes = []
         for request in batch:
             try:
                 self._require_certain(request)
@@ -197,9 +213,7 @@ class Committer:
             done.append((request, result))
         return done, None
 
-    def _commit(
-        self, store: SqliteStore, done: list[tuple[Request, Any]]
-    ) -> list[tuple[Request, Any]]:
+    def _commit(self, store: SqliteStore, done: Outcomes) -> Outcomes:
         requests = [request for request, _ in done]
         try:
             store.write_rows()
@@ -215,10 +229,6 @@ class Committer:
                 return _all(requests, Failed(as_ours(error, self._path)))
             self._uncertain.update(store.written)
             return [(request, Failed(self._unknown(request, error))) for request in requests]
-        for request in requests:
-            if request.reconciles:
-                for session_id in request.session_ids:
-                    self._uncertain.pop(session_id, None)
         size = sum(request.size_bytes for request in requests)
         self._since_checkpoint_bytes += size + PAGE_BYTES * _PAGES_PER_COMMIT
         return done
@@ -308,13 +318,13 @@ class Committer:
         return as_unavailable(error, self._path) if isinstance(error, OSError) else error
 
 
-def _all(requests: Sequence[Request], result: Failed) -> list[tuple[Request, Any]]:
+def _all(requests: Sequence[Request], result: Failed) -> Outcomes:
     return [(request, result) for request in requests]
 
 
-def give_answers(answers: Sequence[tuple[Request, Any]]) -> None:
+def give_answers(outcomes: Outcomes) -> None:
     """Let everyone know; requests withdrawn before they were begun are left out."""
-    for request, result in answers:
+    for request, result in outcomes:
         answer = request.answer
         if not answer.running() and not answer.set_running_or_notify_cancel():
             continue

@@ -37,6 +37,7 @@ from eventlog.sqlite_errors import errors_of
 from eventlog.sqlite_process import give_back_writer, never_finalise, share_writer
 from eventlog.sqlite_reader import SqliteReader
 from eventlog.sqlite_store import SqliteStore
+from eventlog.sqlite_writer import COMMIT_DEADLINE_S
 
 T = TypeVar("T")
 
@@ -49,11 +50,11 @@ def wall_clock_us() -> int:
 class _Own:
     """What a handle has in one process: never used in another."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, commit_deadline_s: float) -> None:
         self.pid = os.getpid()
         self.writer_id = mint_writer_id()
         self.reader = SqliteReader(path)
-        self.writer = share_writer(path)
+        self.writer = share_writer(path, commit_deadline_s)
         self.closed = False
 
 
@@ -66,18 +67,27 @@ class SqliteLog(EventLog):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, clock: Callable[[], int] = wall_clock_us
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], int] = wall_clock_us,
+        commit_deadline_s: float = COMMIT_DEADLINE_S,
     ) -> None:
-        """`clock` gives microseconds since 1970 UTC, for the events the log makes itself."""
+        """`clock` gives microseconds since 1970 UTC, for the events the log makes itself.
+
+        A commit that takes longer than `commit_deadline_s` is answered `AppendUncertainError`; of
+        several handles in a process, the shortest counts.
+        """
         self._path = Path(os.path.realpath(path))
         self._clock = clock
+        self._commit_deadline_s = commit_deadline_s
         self._lock = threading.Lock()
         with errors_of(self._path):
             refuse_network_mount(self._path.parent)
             if not self._path.exists():
                 with gate:
                     create_log(self._path)
-        self._own = _Own(self._path)
+        self._own = _Own(self._path, commit_deadline_s)
         _handles.add(self)
 
     @property
@@ -243,7 +253,7 @@ class SqliteLog(EventLog):
             with self._lock:
                 own = self._own
                 if own.pid != os.getpid():
-                    own = self._own = _Own(self._path)
+                    own = self._own = _Own(self._path, self._commit_deadline_s)
         if own.closed:
             raise LogError(f"this handle on {self._path} is closed", hint="open the log again")
         return own

@@ -26,12 +26,13 @@ class _Process:
 _process = _Process()
 
 
-def share_writer(path: Path) -> SqliteWriter:
+def share_writer(path: Path, commit_deadline_s: float) -> SqliteWriter:
     """The process's writer of the log at `path` (links resolved); give it back when done."""
     with _process.lock:
         writer = _process.writers.get(path)
         if writer is None:
-            writer = _process.writers[path] = SqliteWriter(path)
+            writer = _process.writers[path] = SqliteWriter(path, commit_deadline_s)
+        writer.shorten_deadline(commit_deadline_s)
         _process.handles[path] = _process.handles.get(path, 0) + 1
         return writer
 
