@@ -9,8 +9,8 @@ annotation `final_state`.
 
 Before the first return the trace gives no dump of the state, only the scenario from which the
 environment was set up, `initial_config`. That is the initial state recorded here, under its own
-shape; the seed's metadata says so (`initial_state`: `initial_config`). A trace without it has an
-unknown state until the first return.
+shape; the seed's metadata says so (`initial_state`: `initial_config`), and a warning for which
+steps. A trace without it has an unknown state until the first return.
 """
 
 from typing import Final
@@ -49,13 +49,16 @@ def parse_bfcl(record: JsonNode) -> SessionDraft:
         else None,
     )
     turn_rests: list[str] = []
+    returns: list[int] = []
     for step in steps:
         turn = step.value_of("turn")
         last = min(turn, len(turns) - 1) if isinstance(turn, int) else -1
         while len(turn_rests) <= last:
             turn_rests.append(_add_turn(builder, turns[len(turn_rests)]))
-        _add_step(builder, step, track)
+        returns.append(_add_step(builder, step, track))
     turn_rests.extend(_add_turn(builder, turn) for turn in turns[len(turn_rests) :])
+    if full and config is not None:
+        builder.warn(f"steps 0 to {returns[0] - 1}: the state is initial_config, not a dump of it")
     final = None if full else _final_state(steps)
     if final is not None:
         builder.annotate("final_state", Content.of_json_text(final.text))
@@ -145,11 +148,12 @@ class _StateTrack:
         return StateChange(Content(STATE_PATCH, patch), digest_of(encoded))
 
 
-def _add_step(builder: DraftBuilder, step: JsonNode, track: _StateTrack | None) -> None:
+def _add_step(builder: DraftBuilder, step: JsonNode, track: _StateTrack | None) -> int:
+    """The step as a call and its return; the return's step."""
     server = step.find_str("server")
     builder.add_call(step.need("tool").as_str(), arguments_of(step.need("args")), call_id=None)
     result = step.need("result")
-    builder.add_result(
+    return builder.add_result(
         None,
         # A class's own value, not a text from a wire: its exact JSON, a str's quotes too.
         Content.of_json_text(result.text),

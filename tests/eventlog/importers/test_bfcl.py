@@ -80,6 +80,10 @@ def test_the_state_is_known_at_each_step_as_the_trace_tells_it(
     assert (seeded.reducer, seeded.state_coverage) == ("captured", "full")
     assert here.value(seeded.initial_state) == {"root": {}}
     assert seeded.metadata["initial_state"] == "initial_config"
+    first_return = bodies(events, "tool_returned")[0].called_step + 1
+    assert outcome.warnings == (
+        f"steps 0 to {first_return - 1}: the state is initial_config, not a dump of it",
+    )
     assert here.data(seeded.request) == b'{"root": {}}'
     state: object = here.value(seeded.initial_state)
     after = []

@@ -24,7 +24,7 @@ from tests.support.second_python import second_python
 
 # file; format; sessions; events; calls; returns; messages; verified; warnings
 TABLE = """
-bfcl_multi_turn/base.jsonl                                 bfcl         100 1839 583 583 373  0 0
+bfcl_multi_turn/base.jsonl                                 bfcl         100 1839 583 583 373  0 100
 bfcl_multi_turn/long_context.jsonl                         bfcl          24  437 124 124  93  0 0
 nemo_gym/anyswe_opencode.rollouts.jsonl                    gym-rollouts   5  113  27  26  30  5 1
 nemo_gym/aviary.rollouts.jsonl                             gym-rollouts   5   65  13  13   9  5 0
