@@ -39,6 +39,7 @@ whether the same call may succeed later without any change; `exit_code` is the c
 Libraries' own errors never leave steplog: the module that calls the library turns them into these.
 """
 
+import re
 from typing import ClassVar
 
 
@@ -68,9 +69,14 @@ class SteplogError(Exception):
 
     @property
     def place(self) -> str:
-        """Where it happened, in words: session and step, as far as they are known."""
-        known = [] if self.session_id is None else [f"session {self.session_id!r}"]
-        return ", ".join(known + ([] if self.step is None else [f"step {self.step}"]))
+        """Where it happened, in words: session and step, as far as known and not yet told."""
+        known = []
+        # What the message names already is not said twice.
+        if self.session_id is not None and repr(self.session_id) not in self.message:
+            known.append(f"session {self.session_id!r}")
+        if self.step is not None and not re.search(rf"\bstep {self.step}\b", self.message):
+            known.append(f"step {self.step}")
+        return ", ".join(known)
 
     def __str__(self) -> str:
         place = f" [{self.place}]" if self.place else ""

@@ -22,11 +22,12 @@ def read_plan(
     """
     end = plan.end_step if end_step is None else end_step
     if not 0 <= start_step <= end or end > plan.end_step:
+        asked = end - 1 if end > plan.end_step else start_step
         raise StepNotFoundError(
-            f"the line has steps 0 to {plan.end_step - 1}, asked for [{start_step}, {end})",
-            hint="`steplog show` lists the session's steps",
+            f"there is no step {asked}: the session's steps are 0 to {plan.end_step - 1}",
+            hint="ask for one of these",
             session_id=plan.session_id,
-            step=end - 1 if end > plan.end_step else start_step,
+            step=asked,
         )
     return _proven(source, plan, start_step, end)
 

@@ -6,45 +6,52 @@ folding `replay.replayer`, forks `replay.branch`, differences `replay.difference
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from operator import index
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, get_args
+from typing import Final, Unpack, overload
 
 from eventlog.blob_store import BlobStore, LocalBlobStore
 from eventlog.call_view import CallRow, pair_calls
-from eventlog.codec import decode_event
 from eventlog.config import create_config, make_folder, read_config, workspace_folder
-from eventlog.content import Content, argument_content
+from eventlog.content import Content, argument_content, read_content
 from eventlog.errors import (
     ConfigError,
     EventCorruptError,
     LogUnavailableError,
-    NotRestorableError,
-    SessionExistsError,
     SessionNotFoundError,
 )
 from eventlog.event import Event, SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.importers.import_file import ImportOutcome, import_file
+from eventlog.kept_records import decode_record
 from eventlog.log import EventLog, SessionFilter, SessionInfo
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.recorder import SessionRecorder
 from eventlog.session_writer import wall_clock_us
 from eventlog.sqlite_log import SqliteLog
 from replay.branch import fork_session
-from replay.difference import Difference, compare_lines, compare_states
+from replay.difference import Difference
+from replay.if_exists import IfExists, open_session
 from replay.integrity import CheckReport, Expectation, Kept, check_sessions
+from replay.late_verification import (
+    VerificationFields,
+    record_late_verification,
+    verification_body,
+)
 from replay.reducer import ReducerRegistry
 from replay.replayer import Replayed, Replayer
 from replay.resumption import resume_session
+from replay.session_difference import compare_places
 from replay.snapshot_taker import SnapshotTaker
 from snapshots.policy import SnapshotPolicy
 from snapshots.snapshot_store import LocalSnapshotStore, SnapshotRef, SnapshotStore
 
 DEFAULT_WORKSPACE: Final = "./steplog-data"
 LOG_FILE: Final = "log.db"
-IfExists = Literal["fail", "resume", "new"]
 
 
 def open_workspace(
@@ -66,7 +73,9 @@ def open_workspace(
         return Workspace(folder)
     if not create:
         raise ConfigError(
-            f"no workspace at {folder}", hint="record or import into it first, or mend the path"
+            f"no workspace at {folder}",
+            hint="record or import into it first, or name another: the command takes it from "
+            "--workspace, or from STEPLOG_WORKSPACE",
         )
     make_folder(folder)
     made = Workspace(folder)
@@ -77,6 +86,11 @@ def open_workspace(
         made.close()
         raise
     return made
+
+
+def _reopen_workspace(folder: str) -> "Workspace":
+    """What a pickled workspace becomes: never an empty one where the folder is gone."""
+    return open_workspace(folder, create=False)
 
 
 class Workspace:
@@ -98,6 +112,7 @@ class Workspace:
         *,
         environment: str,
         if_exists: IfExists = "fail",
+        reopen: bool = False,
         state: object = NOT_GIVEN,
         seed: int | None = None,
         environment_version: str = "",
@@ -121,9 +136,9 @@ class Workspace:
         `session` None mints a UUIDv7. `state` is the first state, or a callable that gives the
         state and is asked again at every return of a tool. `if_exists`: `fail` raises
         `SessionExistsError`; `resume` goes on with the session under a new claim (a `state` that is
-        no callable is then not used: the session has one); `new` begins `session~2`, `~3`, and so
-        on. `policy` is the model's version. `snapshots` says when snapshots are taken (default:
-        every 256 steps and at the end).
+        no callable is then not used: the session has one), with a closed one only if `reopen`;
+        `new` begins `session~2`, `~3`, and so on. `policy` is the model's version. `snapshots`
+        says when snapshots are taken (default: every 256 steps and at the end).
         """
         session_id = mint_session_id() if session is None else session
         default_reducer = "transcript" if isinstance(state, NotGiven) else "captured"
@@ -155,9 +170,9 @@ class Workspace:
 
         def resume(name: str) -> SessionRecorder:
             again = state if callable(state) else NOT_GIVEN
-            return self.resume(name, state=again, snapshots=snapshots)
+            return self.resume(name, state=again, reopen=reopen, snapshots=snapshots)
 
-        return _open_session(session_id, if_exists, self._holds, begin, resume)
+        return open_session(session_id, if_exists, partial(_holds, self.log), begin, resume)
 
     def resume(
         self,
@@ -180,9 +195,28 @@ class Workspace:
             self._replayer,
             session,
             state=state,
-            at_step=at_step,
+            at_step=None if at_step is None else _step(at_step),
             reopen=reopen,
             observer_for=lambda info, step: self._taker.observer(snapshots, info.reducer, step),
+        )
+
+    def record_late_verification(
+        self,
+        session: str,
+        reward: float | None,
+        *,
+        verifier: str,
+        **fields: Unpack[VerificationFields],
+    ) -> int:
+        """Record a verdict on a session that is closed already; returns the verification's step.
+
+        Takes what `SessionRecorder.record_verification` takes, and holds no recorder: the session
+        is claimed, judged and closed again (same reason) in one append. Raises `StepConflictError`
+        for a session that is not closed.
+        """
+        verified = verification_body(reward, verifier, fields)
+        return record_late_verification(
+            self.log, self.blobs, session, verified, clock_us=wall_clock_us
         )
 
     def replay(
@@ -194,8 +228,12 @@ class Workspace:
         reducer: str | None = None,
     ) -> Replayed:
         """The state after `step` (default: the last), proven against the recorded digests."""
+        target = None if step is None else _step(step)
         self._taker.wait()
-        return self._replayer.replay_to(session, step, use_snapshots=use_snapshots, reducer=reducer)
+        with _step_in_the_id_hinted(session):
+            return self._replayer.replay_to(
+                session, target, use_snapshots=use_snapshots, reducer=reducer
+            )
 
     def fork(
         self,
@@ -207,7 +245,7 @@ class Workspace:
     ) -> str:
         """Begin a branch after `step`; returns its id. Go on with `resume(branch)`."""
         return fork_session(
-            self.log, session, step, name=name, changes=changes, clock_us=wall_clock_us
+            self.log, session, _step(step), name=name, changes=changes, clock_us=wall_clock_us
         )
 
     def diff(self, first: str | tuple[str, int], second: str | tuple[str, int]) -> Difference:
@@ -215,24 +253,26 @@ class Workspace:
 
         A session given without a step beside one with a step means its last step.
         """
-        if isinstance(first, str) and isinstance(second, str):
-            difference = compare_lines(self.events(first), self.events(second))
-            return self._with_state_changes(first, second, difference)
-        before, after = (
-            self.replay(place) if isinstance(place, str) else self.replay(*place)
-            for place in (first, second)
-        )
-        changes = compare_states(before.state_bytes, after.state_bytes)
-        equal = before.state_digest == after.state_digest
-        return Difference(equal, None, None, changes)
+        return compare_places(first, second, self.events, self.replay)
 
+    @overload
+    def check(self, session: str, *, expect: tuple[Expectation, ...] = ()) -> list[CheckReport]: ...
+    @overload
+    def check(
+        self, session: None = None, *, expect: tuple[Expectation, ...] = ()
+    ) -> Iterator[CheckReport]: ...
     def check(
         self, session: str | None = None, *, expect: tuple[Expectation, ...] = ()
-    ) -> Iterator[CheckReport]:
-        """Re-hash and re-fold sessions (None: all), one report each. See `replay.integrity`."""
+    ) -> list[CheckReport] | Iterator[CheckReport]:
+        """Re-hash and re-fold sessions, one report each. See `replay.integrity`.
+
+        A named session is checked at once, and one that is not there raises
+        `SessionNotFoundError`. None means all: each is checked as its report is asked for.
+        """
         self._taker.wait()
         kept = Kept(self.log, self.blobs, self.snapshots, self._replayer)
-        return check_sessions(kept, session, expect)
+        reports = check_sessions(kept, session, expect)
+        return reports if session is None else list(reports)
 
     def sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
         """Sessions that pass the filter, in the order they began; reads no events."""
@@ -245,9 +285,12 @@ class Workspace:
     def events(
         self, session: str, start_step: int = 0, end_step: int | None = None
     ) -> Iterator[Event]:
-        """The standing events of steps [start_step, end_step), a branch's prefix included."""
-        for record in self.log.read_session(session, start_step, end_step):
-            yield decode_event(record.data)
+        """The standing events of steps [start_step, end_step), a branch's prefix included.
+
+        Read as they are asked for; a session or step that is not there is raised at once.
+        """
+        records = self.log.read_session(session, start_step, end_step)
+        return (decode_record(record) for record in records)
 
     def calls(self, session: str) -> Iterator[CallRow]:
         """One row per tool call: the call and its return together."""
@@ -256,6 +299,14 @@ class Workspace:
     def read_content(self, content: Content) -> bytes:
         """A content's exact bytes, fetched from the blob store where they stand there."""
         return self._replayer.fetch(content)
+
+    def read_value(self, content: Content) -> object:
+        """What a content holds: a call's arguments, a result, a message.
+
+        A str for text, `JsonText` for JSON text (as it was given: `json.loads` reads it), any other
+        value as it was recorded. Raises `CodecMissingError` for types not registered here.
+        """
+        return read_content(content.media_type, self._replayer.fetch(content))
 
     def take_snapshot(self, session: str, step: int | None = None) -> SnapshotRef:
         """Store the state after `step` (default: the last) as a snapshot."""
@@ -267,12 +318,12 @@ class Workspace:
         *,
         format: str = "auto",
         inputs: str | os.PathLike[str] | None = None,
-    ) -> Iterator[ImportOutcome]:
-        """Import a foreign trace; one outcome per session or bad record.
+    ) -> list[ImportOutcome]:
+        """Import a foreign trace, whole; one outcome per session or bad record.
 
         `inputs` are the task inputs of rollouts; by default the sibling `*.inputs.jsonl`.
         """
-        return import_file(path, self.log, self.blobs, format=format, inputs=inputs)
+        return list(import_file(path, self.log, self.blobs, format=format, inputs=inputs))
 
     def close(self) -> None:
         """Wait for what was recorded and for due snapshots, then let go. Idempotent."""
@@ -282,74 +333,45 @@ class Workspace:
     def __enter__(self) -> "Workspace":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"Workspace({str(self.folder)!r})"
+
     def __reduce__(self) -> tuple[object, ...]:
-        return (open_workspace, (str(self.folder),))
+        return (_reopen_workspace, (str(self.folder),))
 
-    def _holds(self, session_id: str) -> bool:
-        try:
-            self.log.session_info(session_id)
-        except SessionNotFoundError:
-            return False
-        return True
 
-    def _with_state_changes(self, first: str, second: str, found: Difference) -> Difference:
-        # The lines name the step; where only digests differ there, show what differs in the state.
-        if found.first_step is None or found.other_step is None:
-            return found
-        if all(change.path[:1] != ("state_digest",) for change in found.changes):
-            return found
-        try:
-            before = self.replay(first, found.first_step)
-            after = self.replay(second, found.other_step)
-        except NotRestorableError:
-            return found  # one of the two was not recorded: that is the difference
-        states = compare_states(before.state_bytes, after.state_bytes)
-        shown = tuple(change for change in found.changes if change.path[:1] != ("state_digest",))
-        return found._replace(
-            changes=shown
-            + tuple(change._replace(path=("state", *change.path)) for change in states)
-        )
+def _holds(log: EventLog, session_id: str) -> bool:
+    try:
+        log.session_info(session_id)
+    except SessionNotFoundError:
+        return False
+    return True
+
+
+def _step(step: object) -> int:
+    """A step as it was given, where it is a whole number (also of numpy). Raises `TypeError`."""
+    try:
+        if isinstance(step, bool):
+            raise TypeError
+        return index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"a step is an int, not {step!r}") from None
+
+
+@contextmanager
+def _step_in_the_id_hinted(session: str) -> Iterator[None]:
+    # `replay("task@3")` is how the command names a step; here the id is the id.
+    try:
+        yield
+    except SessionNotFoundError as error:
+        found = re.fullmatch(r"(.+)@([0-9]+)", session, re.DOTALL)
+        if found is not None:
+            error.hint = f"the step is an argument of its own: {found[1]!r}, step={found[2]}"
+        raise
 
 
 def _optional_content(value: object) -> Content | None:
     return None if value is None else argument_content(value)
-
-
-def _open_session(
-    session_id: str,
-    if_exists: IfExists,
-    holds: Callable[[str], bool],
-    begin: Callable[[str], SessionRecorder],
-    resume: Callable[[str], SessionRecorder],
-) -> SessionRecorder:
-    if if_exists not in get_args(IfExists):
-        raise ConfigError(
-            f"if_exists={if_exists!r} is unknown", hint=f"give one of {get_args(IfExists)}"
-        )
-    for name in _candidate_ids(session_id, if_exists):
-        # Looked for first: the state would be captured in vain. Another may still come between.
-        if if_exists == "fail" or not holds(name):
-            try:
-                return begin(name)
-            except SessionExistsError:
-                if if_exists == "fail":
-                    raise
-        if if_exists == "resume":
-            return resume(name)
-    raise AssertionError("candidate ids never end")
-
-
-def _candidate_ids(session_id: str, if_exists: IfExists) -> Iterator[str]:
-    yield session_id
-    number = 2
-    while if_exists == "new":
-        yield f"{session_id}~{number}"
-        number += 1

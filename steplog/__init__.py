@@ -51,7 +51,7 @@ _refuse_shadowing()
 from eventlog import errors  # noqa: E402 - only once these packages are known to be ours
 
 if TYPE_CHECKING:  # The one place for it: a lazy face still shows its names to type checkers.
-    from eventlog.content import JsonText
+    from eventlog.content import Content, JsonText
     from eventlog.errors import SteplogError
     from eventlog.event import Event
     from eventlog.log import SessionFilter
@@ -61,17 +61,20 @@ if TYPE_CHECKING:  # The one place for it: a lazy face still shows its names to 
     from eventlog.version import VERSION as __version__  # noqa: N811
     from replay.integrity import Expectation
     from replay.reducer import Reducer
+    from replay.replayer import Replayed
     from replay.workspace import Workspace, open_workspace
     from snapshots.policy import AtEnd, EveryN
 
 __all__ = [
     "AtEnd",
+    "Content",
     "Event",
     "EveryN",
     "Expectation",
     "JsonText",
     "Reducer",
     "Registered",
+    "Replayed",
     "SessionFilter",
     "SessionRecorder",
     "SteplogError",
@@ -84,12 +87,14 @@ __all__ = [
 
 _HOMES: Final = {
     "AtEnd": ("snapshots.policy", "AtEnd"),
+    "Content": ("eventlog.content", "Content"),
     "Event": ("eventlog.event", "Event"),
     "EveryN": ("snapshots.policy", "EveryN"),
     "Expectation": ("replay.integrity", "Expectation"),
     "JsonText": ("eventlog.content", "JsonText"),
     "Reducer": ("replay.reducer", "Reducer"),
     "Registered": ("eventlog.opaque_values", "Registered"),
+    "Replayed": ("replay.replayer", "Replayed"),
     "SessionFilter": ("eventlog.log", "SessionFilter"),
     "SessionRecorder": ("eventlog.recorder", "SessionRecorder"),
     "SteplogError": ("eventlog.errors", "SteplogError"),

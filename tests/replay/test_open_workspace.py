@@ -15,8 +15,10 @@ def record_one(folder: Path) -> None:
 
 
 def test_reading_makes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no workspace"):
+    with pytest.raises(ConfigError, match="no workspace") as raised:
         open_workspace(tmp_path / "typo", create=False)
+    assert "--workspace" in raised.value.hint
+    assert "STEPLOG_WORKSPACE" in raised.value.hint
     assert not (tmp_path / "typo").exists()
 
 
@@ -40,6 +42,13 @@ def test_a_making_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
     (tmp_path / "steplog.toml").unlink()  # The settings are what is written last.
     with open_workspace(tmp_path) as ws:
         assert ws.session("s").status == "closed"
+
+
+def test_a_file_of_a_workspace_is_answered_with_its_folder(tmp_path: Path) -> None:
+    record_one(tmp_path)
+    with pytest.raises(ConfigError, match="is not a folder") as raised:
+        open_workspace(tmp_path / "log.db")
+    assert raised.value.hint == f"give the folder of the workspace, not a file in it: {tmp_path}"
 
 
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:

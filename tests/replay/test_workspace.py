@@ -2,28 +2,36 @@
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import steplog
 from eventlog import network_mount
+from eventlog.content import JsonText
 from eventlog.errors import (
     ConfigError,
     FencedError,
     LogUnavailableError,
+    SessionExistsError,
     SessionNotFoundError,
+    StepConflictError,
     SteplogError,
 )
 from eventlog.log import SessionFilter
+from eventlog.recorder import SessionRecorder
 from eventlog.sqlite_log import SqliteLog
 from replay.workspace import Workspace, open_workspace
 from tests.support.desk import Told
+from tests.support.imported import chat_record, said, write_lines
 from tests.support.processes import ROOT, finish, python_script
 
 Play = Callable[..., Told]
@@ -154,6 +162,19 @@ def test_a_pickled_workspace_is_its_place_and_nothing_else(ws: Workspace, play: 
         assert other.folder == ws.folder
         assert other.log.writer_id != ws.log.writer_id
         assert other.replay("s").state_bytes == told.states[-1]
+
+
+def test_a_pickled_workspace_whose_folder_is_gone_is_not_made_anew(
+    ws: Workspace, play: Play
+) -> None:
+    """A worker on another machine recorded into an empty one that nobody ever read."""
+    play(calls=1)
+    pickled = pickle.dumps(ws)
+    ws.close()
+    shutil.rmtree(ws.folder)
+    with pytest.raises(ConfigError, match="no workspace"):
+        pickle.loads(pickled)
+    assert not ws.folder.exists()
 
 
 def test_a_workspace_goes_to_a_spawned_process(ws: Workspace, play: Play) -> None:
@@ -307,6 +328,78 @@ def test_contents_are_read_from_wherever_they_are(ws: Workspace) -> None:
     assert ws.read_content(seed.body.tools) == b'[{"name": "t"}]'  # type: ignore[union-attr]
 
 
+def test_a_content_is_read_as_what_it_was(ws: Workspace) -> None:
+    with ws.record("s", environment="desk") as session:
+        session.record_tool_call("a", '{"n": 1.0}')
+        session.record_tool_call("b", {"order": ("A1", 2)})
+        session.record_message("user", "x" * 300_000)
+    json_text, value, message = (
+        ws.read_value(content) for event in ws.events("s", 1, 4) for _, content in event.contents()
+    )
+    assert (json_text, type(json_text)) == ('{"n": 1.0}', JsonText)
+    assert value == {"order": ("A1", 2)}
+    assert (message, type(message)) == ("x" * 300_000, str)
+
+
+@pytest.mark.parametrize("step", ["2", 2.0, True, (2,)])
+def test_a_step_that_is_no_whole_number_is_a_type_error(ws: Workspace, step: Any) -> None:
+    ws.record("s", environment="desk").record_message("user", "hi")
+    for act in (
+        lambda: ws.replay("s", step=step),
+        lambda: ws.fork("s", step),
+        lambda: ws.resume("s", at_step=step),
+        lambda: ws.diff(("s", step), ("s", 0)),
+        lambda: ws.take_snapshot("s", step),
+    ):
+        with pytest.raises(TypeError, match="a step is an int, not"):
+            act()
+    assert ws.session("s").step_count == 2
+    assert ws.replay("s", step=np.int64(1)).step == 1  # type: ignore[arg-type]
+
+
+def test_a_step_in_the_id_is_answered_with_the_argument(ws: Workspace) -> None:
+    ws.record("a", environment="desk")
+    with pytest.raises(SessionNotFoundError) as raised:
+        ws.replay("a@0")
+    assert "'a', step=0" in raised.value.hint
+
+
+def test_a_taken_id_is_answered_with_if_exists(ws: Workspace) -> None:
+    ws.record("s", environment="desk")
+    with pytest.raises(SessionExistsError) as raised:
+        ws.record("s", environment="desk")
+    assert "if_exists='resume'" in raised.value.hint
+    with pytest.raises(ConfigError, match="if_exists='again' is unknown"):
+        ws.record("s", environment="desk", if_exists="again")  # type: ignore[arg-type]
+
+
+def test_a_closed_session_goes_on_only_if_it_is_reopened(ws: Workspace) -> None:
+    def go_on(**fields: Any) -> SessionRecorder:
+        return ws.record("s", environment="desk", state={"n": 0}, if_exists="resume", **fields)
+
+    def fail() -> None:
+        with go_on() as session:
+            session.record_state("one", {"n": 1})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert ws.session("s").status == "closed"
+    with pytest.raises(StepConflictError, match="closed"):
+        go_on()
+    with go_on(reopen=True) as session:
+        assert session.state == {"n": 1}
+        session.record_state("two", {"n": 2})
+    assert ws.replay("s").state == {"n": 2}
+    with ws.record("new", environment="desk", if_exists="resume", reopen=True):
+        pass
+    assert ws.session("new").step_count == 2
+
+
+def test_a_workspace_shows_its_folder(ws: Workspace) -> None:
+    assert repr(ws) == f"Workspace({str(ws.folder)!r})"
+
+
 def test_the_face_of_the_readme_works_as_it_says(tmp_path: Path) -> None:
     state = {"orders": {"A1": "paid"}}
     with steplog.open_workspace(tmp_path) as ws:
@@ -350,3 +443,15 @@ def test_a_closed_workspace_says_so(ws: Workspace) -> None:
         with pytest.raises(SteplogError, match="closed"):
             act()
     assert isinstance(ws.log, SqliteLog)
+
+
+def test_what_is_asked_of_one_session_or_file_is_done_at_the_call(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    """Generators that nobody iterated: nothing was imported, and a missing session not missed."""
+    path = write_lines(tmp_path / "t.jsonl", [chat_record(1, said("user", "hi"))])
+    ws.import_file(path)
+    assert [info.task_id for info in ws.sessions()] == ["1"]
+    for ask in (ws.events, ws.calls):
+        with pytest.raises(SessionNotFoundError):
+            ask("nobody")
