@@ -34,7 +34,7 @@ SHOWN_BLOB_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 def session_row(info: SessionInfo) -> Row:
-    """A session as a list shows it."""
+    """A session as a list shows it; times null where its trace has none (they are stored as 0)."""
     return {
         "session": info.session_id,
         "environment": info.environment,
@@ -43,8 +43,14 @@ def session_row(info: SessionInfo) -> Row:
         "status": info.status,
         "reward": json_number(info.reward),
         "reward_from": info.reward_from,
-        "first_time": info.first_time,
-        "last_time": info.last_time,
+        "first_time": info.first_time or None,
+        "last_time": info.last_time or None,
+        "task_id": info.task_id,
+        "sample_id": info.sample_id,
+        "group_id": info.group_id,
+        "policy": info.policy,
+        "parent_session": info.parent_session,
+        "parent_step": info.parent_step,
     }
 
 

@@ -1,11 +1,11 @@
 """Values as a person reads them: on one line, or whole and indented."""
 
-import json
 from collections.abc import Mapping
 from typing import Final
 
 from eventlog.content import Content
 from replay.cli.output import shortened
+from replay.cli.value_text import value_text
 from replay.views import FetchContent, content_bytes, content_value, is_shown
 
 BRIEF_CHARS: Final = 48
@@ -13,7 +13,7 @@ BRIEF_CHARS: Final = 48
 
 def brief_json(form: object, chars_max: int = BRIEF_CHARS) -> str:
     """The beginning of a value in the JSON form, on one line; a str without its quotes."""
-    return shortened(form if isinstance(form, str) else _json(form), chars_max)
+    return shortened(form if isinstance(form, str) else value_text(form), chars_max)
 
 
 def brief_content(content: Content, fetch: FetchContent, chars_max: int = BRIEF_CHARS) -> str:
@@ -25,7 +25,7 @@ def brief_content(content: Content, fetch: FetchContent, chars_max: int = BRIEF_
 
 def whole_json(form: object) -> str:
     """A value in the JSON form as indented text."""
-    return _json(form, indent=2)
+    return value_text(form, indented=True)
 
 
 def whole_content(row: Mapping[str, object]) -> str:
@@ -34,7 +34,3 @@ def whole_content(row: Mapping[str, object]) -> str:
         return f"<blob {row['blob']}>"
     value = row["value"]
     return value if isinstance(value, str) else whole_json(value)
-
-
-def _json(form: object, indent: int | None = None) -> str:
-    return json.dumps(form, ensure_ascii=False, allow_nan=False, indent=indent)

@@ -22,6 +22,8 @@ EVENT_COLUMNS: Final[Columns] = {
     "CONTENT": lambda one: str(one["content"]),
 }
 
+EVENT_MINOR: Final = ("DIGEST", "ATTEMPT", "ACTOR", "TIME", "NAME")
+
 
 def event_cells(record: LogRecord, event: Event, fetch: FetchContent) -> Mapping[str, object]:
     """The cells of one event's line."""

@@ -25,6 +25,7 @@ from replay.cli.invocation import (
     hoist_global_options,
 )
 from replay.cli.output import printable
+from replay.cli.plain_help import plain_arguments
 
 
 class Verb(NamedTuple):
@@ -64,7 +65,7 @@ def load_verb(name: str) -> Any:
     """The verb's own command, from the `app` of its module."""
     verb = get_command(import_module(f"replay.cli.commands.{VERBS[name].module}").app)
     verb.name = name
-    return verb
+    return plain_arguments(verb)
 
 
 app = typer.Typer(
@@ -74,6 +75,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     # Plain help: it says the same in a pipe, and [brackets] in it are brackets.
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Global options may also stand after the verb. Data goes to stdout, all else to stderr.",
 )
 

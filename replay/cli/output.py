@@ -49,18 +49,42 @@ class Output:
         """One record as one line of strict JSON."""
         print(json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
-    def print_records(self, records: Iterable[Record], columns: Columns, nothing: str = "") -> int:
+    def print_records(
+        self,
+        records: Iterable[Record],
+        columns: Columns,
+        nothing: str = "",
+        *,
+        minor: Sequence[str] = (),
+    ) -> int:
         """Print records as they come, as JSON lines or as a table; how many there were.
 
-        Where there were none, a person is told `nothing`.
+        Where there were none, a person is told `nothing`. `minor` names the columns that a narrow
+        terminal can do without, the first to go first.
         """
         if self.as_json:
             return _count(map(self.print_json, records))
         rows = ([printable(cell(record)) for cell in columns.values()] for record in records)
-        print_rows = _print_tables if sys.stdout.isatty() else _print_lines
-        count = print_rows(list(columns), rows)
+        if sys.stdout.isatty():
+            count = self._print_tables(list(columns), rows, minor)
+        else:
+            count = _print_lines(list(columns), rows)
         if nothing and not count:
             self.note(nothing)
+        return count
+
+    def _print_tables(
+        self, headings: Sequence[str], rows: Iterator[Sequence[str]], minor: Sequence[str]
+    ) -> int:
+        from replay.cli.table import print_table
+
+        count = 0
+        left_out: dict[str, None] = {}
+        while part := list(islice(rows, TABLE_ROWS_MAX)):
+            left_out |= dict.fromkeys(print_table(headings, part, minor))
+            count += len(part)
+        if left_out:
+            self.detail(f"no room for {', '.join(left_out)}: --json has all")
         return count
 
     def print_fields(self, fields: Mapping[str, str]) -> None:
@@ -144,23 +168,6 @@ def _print_lines(
     return count
 
 
-def _print_tables(headings: Sequence[str], rows: Iterator[Sequence[str]]) -> int:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    count = 0
-    while part := list(islice(rows, TABLE_ROWS_MAX)):
-        table = Table(*headings, box=SIMPLE_HEAD, pad_edge=False)
-        for row in part:
-            table.add_row(*map(Text, row))  # `Text`: recorded [brackets] are no markup.
-        console.print(table)
-        count += len(part)
-    return count
-
-
 def printable(text: str) -> str:
     """`text` on one line, control characters and line ends escaped as in Python."""
     return "".join(
@@ -174,9 +181,9 @@ def shortened(text: str, chars_max: int = 60) -> str:
     return text if len(text) <= chars_max else text[: chars_max - 1] + "\u2026"
 
 
-def time_text(time_us: int | None) -> str:
+def time_text(time_us: object) -> str:
     """Microseconds since 1970 as UTC to the second; `-` for none (imported traces may have 0)."""
-    if not time_us:
+    if not isinstance(time_us, int) or not time_us:
         return NOTHING
     return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}"
 

@@ -3,11 +3,13 @@
 import ast
 import re
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Final
 
 import typer
 
-from eventlog.opaque_values import Registered
+from eventlog.extension_values import item_bytes
+from eventlog.opaque_values import ArrayValue, Registered
 from replay.views import readable_path
 
 KEYS_LISTED_MAX: Final = 12
@@ -20,9 +22,9 @@ _STEP: Final = re.compile(
 def find_part(state: object, text: str) -> object:
     """The part of an opaque state that `text` leads to.
 
-    A name is a key, or a position in a list; in brackets stands a position, or a key as Python
-    writes it. A path goes through values of registered types. Raises a usage error that says what
-    is there instead.
+    A name is a key, or a position in a list or an array; in brackets stands a position, or a key
+    as Python writes it. A path goes through values of registered types. Raises a usage error that
+    says what is there instead.
     """
     part: Any = state
     taken: list[object] = []
@@ -34,7 +36,7 @@ def find_part(state: object, text: str) -> object:
                 f"no part {step!r} at {readable_path(taken)}: {_what_is_there(part)}"
             )
         taken.append(key[0])
-        part = part[key[0]]
+        part = _item(part, key[0]) if isinstance(part, ArrayValue) else part[key[0]]
     return part
 
 
@@ -65,13 +67,25 @@ def _key_in(part: object, step: object) -> tuple[object] | None:
             # Keys equal in Python may differ (1 and True): the stored one is what is shown.
             if key in part:
                 return (key,)
-    elif (
-        isinstance(part, list | tuple)
-        and isinstance(number, int)
-        and -len(part) <= number < len(part)
-    ):
+    elif isinstance(number, int) and -(length := _length(part)) <= number < length:
         return (number,)
     return None
+
+
+def _length(part: object) -> int:
+    """How many positions there are in a part: the first axis of an array."""
+    if isinstance(part, ArrayValue):
+        return part.shape[0] if part.shape else 0
+    return len(part) if isinstance(part, list | tuple) else 0
+
+
+def _item(array: ArrayValue, position: Any) -> ArrayValue:
+    """The part of an array at a position of its first axis; a scalar where that is its only one."""
+    rest = array.shape[1:]
+    size = prod(rest) * item_bytes(array.family, array.dtype)
+    start = position % array.shape[0] * size
+    family = "scalar" if array.family == "array" and not rest else array.family
+    return ArrayValue(family, array.dtype, rest, array.data[start : start + size])
 
 
 def _what_is_there(part: object) -> str:
@@ -81,4 +95,6 @@ def _what_is_there(part: object) -> str:
         return f"keys {', '.join(keys)}{more}" if keys else "an empty dict"
     if isinstance(part, list | tuple):
         return f"a {type(part).__name__} of {len(part)}"
+    if isinstance(part, ArrayValue):
+        return f"an array of shape {list(part.shape)}" if part.shape else "a number, no parts"
     return f"a {type(part).__name__}, which has no parts"

@@ -27,12 +27,14 @@ COLUMNS = {
     "DURATION": lambda one: duration_text(one["duration_us"]),
 }
 
+MINOR = ("DURATION", "REWARD", "RETURN", "ARGUMENTS", "RESULT")
+
 
 @app.command()
 def calls(
     context: typer.Context,
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="One session; all without it.")
+        str | None, typer.Argument(metavar="SESSION", help="One session; all without it.")
     ] = None,
     tool: Annotated[str | None, typer.Option(help="Of this tool.")] = None,
     status: Annotated[
@@ -50,8 +52,8 @@ def calls(
     Rows come as the calls returned, then the open ones. Those of a branch include its parent's up
     to the fork, under the parent's id; over all sessions each call is listed once.
 
-    --json: {"session","call_step","return_step","tool","status","arguments","result","reward",
-    "duration_us"} a line.
+    JSON keys: session, call_step, return_step, tool, status, arguments, result, reward,
+    duration_us.
     """
     if session is not None and (environment, task, prefix) != (None, None, None):
         raise typer.BadParameter("--environment, --task and --prefix choose sessions: name none")
@@ -64,7 +66,7 @@ def calls(
             for call in found
             if tool in (None, call.tool) and status in (None, call.status)
         )
-        output.print_records(wanted, COLUMNS, "no such call")
+        output.print_records(wanted, COLUMNS, "no such call", minor=MINOR)
 
 
 def _calls_of_all(ws: Workspace, where: SessionFilter) -> Iterator[CallRow]:

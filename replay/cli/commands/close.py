@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from eventlog.errors import StepConflictError
 from replay.cli.opened import opened
 from replay.cli.output import Output
 
@@ -13,7 +14,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def close(
     context: typer.Context,
-    session: Annotated[str, typer.Argument(help="An open session.")],
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="An open session.")],
     reason: Annotated[str, typer.Option(help="Why, as the session's close says.")] = "abandoned",
 ) -> None:
     """Claim an open session whose writer is gone, and close it.
@@ -21,12 +22,20 @@ def close(
     A process that still writes it is fenced by the claim: its next append fails. To go on with the
     session instead, resume it. A closed session is refused (exit code 8).
 
-    --json: {"session","step","attempt","reason"} of the close.
+    JSON keys: session, step, attempt, reason.
     """
     if not reason.isprintable():  # Before the session is claimed.
         raise typer.BadParameter("a reason is text on one line")
     output = Output.of(context)
     with opened(context) as ws:
+        if ws.session(session).status == "closed":
+            raise StepConflictError(
+                "the session is closed already",
+                hint=f"nothing is left to close; see how it ended: steplog show {session}",
+                expected=ws.session(session).head.step,
+                actual=ws.session(session).head.step,
+                session_id=session,
+            )
         recorder = ws.resume(session)
         unanswered = [f"{call.tool} (step {call.step})" for call in recorder.open_calls]
         step = recorder.close(reason)

@@ -1,5 +1,6 @@
 """`steplog demo`: the main job, told while it happens."""
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 
 from eventlog.errors import ConfigError
+from replay.cli.called_as import command_name
 from replay.cli.demo.story import tell
 from replay.cli.output import Output
 
@@ -27,8 +29,9 @@ def demo(
     resumed; states are replayed and compared; a session is forked; a flipped bit is found. Takes a
     few seconds and needs nothing. The workspace is made in a temporary folder, or kept with --keep.
 
-    --json: {"workspace","sessions","resumed","branch","found"}; workspace null: not kept; found:
-    the verdict on the damaged copy. The story then goes to stderr.
+    With --json the story goes to stderr.
+
+    JSON keys: workspace, sessions, resumed, branch, found.
     """
     output = Output.of(context)
 
@@ -48,7 +51,7 @@ def demo(
         return
     say("\nWhat to try next:")
     if keep is None:
-        say("  steplog demo --keep desk     # the same, in a folder that stays; then:")
-    place = f"steplog --workspace {'desk' if keep is None else keep}"
+        say(f"  {command_name()} demo --keep desk     # the same, in a folder that stays; then:")
+    place = f"{command_name()} --workspace {'desk' if keep is None else shlex.quote(str(keep))}"
     for line in ending.things_to_try():
         say(f"  {place} {line}")

@@ -20,7 +20,7 @@ def doctor(context: typer.Context) -> None:
     Looks at the versions of Python, SQLite and the libraries, at who else owns the names of our
     packages, at files that hide them, and at the workspace's folder. Exit code 1 if a check failed.
 
-    --json: {"check","verdict","found","hint"} a line; verdict is ok, warning or failed.
+    JSON keys: check, verdict, found, hint.
     """
     found = list(diagnose(Invocation.of(context).workspace, [Path.cwd(), *sys.path]))
     Output.of(context).print_records(

@@ -29,7 +29,7 @@ def fork(
     A branch costs one event and copies nothing. Nobody owns it until it is resumed with
     `ws.resume(branch)`.
 
-    --json: {"session","parent_session","parent_step"}.
+    JSON keys: session, parent_session, parent_step.
     """
     changes = dict(_name_and_text(each) for each in change or ())
     output = Output.of(context)

@@ -41,8 +41,8 @@ def replay(
     is compared; the first that differs is exit code 3. A step whose state was not recorded is exit
     code 6 and names the nearest that was. No environment is run.
 
-    --json: {"session","step","kind","reducer","state","state_digest","event_digest",
-    "from_snapshot","folded"}; from_snapshot null: from the seed. With --path, state is that part.
+    JSON keys: session, step, kind, reducer, state, state_digest, event_digest, from_snapshot,
+    folded.
     """
     output = Output.of(context)
     with opened(context) as ws:

@@ -7,7 +7,7 @@ import typer
 
 from eventlog.log import SessionFilter
 from replay.cli.opened import opened
-from replay.cli.output import Output, number_text, time_text
+from replay.cli.output import NOTHING, Output, Record, number_text, time_text
 from replay.cli.times import parse_duration, parse_time
 from replay.views import session_row
 
@@ -22,7 +22,11 @@ COLUMNS = {
     "REWARD": lambda one: number_text(one["reward"]),
     "FROM": lambda one: str(one["reward_from"] or "-"),
     "LAST EVENT": lambda one: time_text(one["last_time"]),
+    "TASK": lambda one: str(one["task_id"] or NOTHING),
+    "PARENT": lambda one: _parent(one),
 }
+
+MINOR = ("PARENT", "TASK", "FROM", "ATTEMPT", "LAST EVENT", "ENVIRONMENT", "REWARD")
 
 
 @app.command()
@@ -57,8 +61,8 @@ def sessions(
     Filters are combined: all must hold. `--status open --idle 1h` finds sessions whose process may
     be gone.
 
-    --json: {"session","environment","step_count","attempt","status","reward","reward_from",
-    "first_time","last_time"} a line; times in microseconds since 1970 UTC.
+    JSON keys: session, environment, step_count, attempt, status, reward, reward_from, first_time,
+    last_time, task_id, sample_id, group_id, policy, parent_session, parent_step.
     """
     now_us = time.time_ns() // 1_000
     latest = [] if until is None else [parse_time(until, now_us)]
@@ -80,4 +84,10 @@ def sessions(
     output = Output.of(context)
     with opened(context) as ws:
         nothing = "no sessions yet" if where == SessionFilter() else "no session passes"
-        output.print_records(map(session_row, ws.sessions(where)), COLUMNS, nothing)
+        output.print_records(map(session_row, ws.sessions(where)), COLUMNS, nothing, minor=MINOR)
+
+
+def _parent(one: Record) -> str:
+    if one["parent_session"] is None:
+        return NOTHING
+    return f"{one['parent_session']}@{one['parent_step']}"

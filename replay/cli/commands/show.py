@@ -9,10 +9,11 @@ import typer
 from eventlog.codec import decode_event
 from eventlog.event import BODY_OF_KIND, Event
 from eventlog.log import LogRecord, SessionInfo
-from replay.cli.content_text import brief_content, brief_json, whole_content
-from replay.cli.event_lines import EVENT_COLUMNS, event_cells
+from replay.cli.content_text import brief_content
+from replay.cli.event_lines import EVENT_COLUMNS, EVENT_MINOR, event_cells
+from replay.cli.event_text import event_at, print_event
 from replay.cli.opened import find_address, opened
-from replay.cli.output import NOTHING, Output, duration_text, number_text, time_text
+from replay.cli.output import NOTHING, Output, duration_text, number_text
 from replay.timeline import TimelineLine, timeline
 from replay.views import FetchContent, event_row
 from replay.workspace import Workspace
@@ -30,21 +31,7 @@ LINE_COLUMNS: Final = {
     "STATE": lambda one: str(one["state"]) or NOTHING,
 }
 
-
-_ENVELOPE: Final = (
-    "session",
-    "step",
-    "attempt",
-    "kind",
-    "event_id",
-    "event_digest",
-    "parent",
-    "time",
-    "actor",
-)
-
-FIELD_CHARS: Final = 200
-"""A field of a body that is longer is cut; `--json` has it whole."""
+LINE_MINOR: Final = ("DURATION", "REWARD", "STATE", "NAME")
 
 
 @app.command()
@@ -71,9 +58,10 @@ def show(
     content decoded (JSON, text and values). A content of over 4 MiB in the blob store is shown by
     its digest; --content writes any.
 
-    --json: events, one a line: {"session","step","attempt","kind","event_id","event_digest",
-    "parent","offset","time","actor","state_change","trace","body"}. A content is {"media_type",
-    "size","blob","value"}: blob (SHA-256) where it stands in the blob store, no value over 4 MiB.
+    With --json: events, one a line.
+
+    JSON keys: session, step, attempt, kind, event_id, event_digest, parent, offset, time, actor,
+    state_change, trace, body.
     """
     if kind is not None and kind not in BODY_OF_KIND:
         raise typer.BadParameter(f"no kind {kind!r}; the kinds are {', '.join(BODY_OF_KIND)}")
@@ -83,7 +71,7 @@ def show(
         if content is not None:
             _write_content(ws, name, step, content)
         elif step is not None:
-            _show_event(ws, output, *_event_at(ws, name, step))
+            _show_event(ws, output, name, step)
         else:
             _show_session(ws, output, name, events=events, kind=kind, actor=actor)
 
@@ -102,22 +90,28 @@ def _show_session(
     output.note(_headline(ws.session(name)))
     if events:
         output.print_records(
-            (event_cells(*each, ws.read_content) for each in wanted), EVENT_COLUMNS
+            (event_cells(*each, ws.read_content) for each in wanted),
+            EVENT_COLUMNS,
+            minor=EVENT_MINOR,
         )
     else:
         lines = timeline(event for _, event in wanted)
-        output.print_records((_cells(line, ws.read_content) for line in lines), LINE_COLUMNS)
+        output.print_records(
+            (_cells(line, ws.read_content) for line in lines), LINE_COLUMNS, minor=LINE_MINOR
+        )
 
 
-def _records(
-    ws: Workspace, name: str, start_step: int = 0, end_step: int | None = None
-) -> Iterator[tuple[LogRecord, Event]]:
-    for record in ws.log.read_session(name, start_step, end_step):
+def _show_event(ws: Workspace, output: Output, name: str, step: int) -> None:
+    row = event_row(*event_at(ws, name, step), ws.read_content)
+    if output.as_json:
+        output.print_json(row)
+    else:
+        print_event(output, row)
+
+
+def _records(ws: Workspace, name: str) -> Iterator[tuple[LogRecord, Event]]:
+    for record in ws.log.read_session(name):
         yield record, decode_event(record.data)
-
-
-def _event_at(ws: Workspace, name: str, step: int) -> tuple[LogRecord, Event]:
-    return next(_records(ws, name, step, step + 1))
 
 
 def _headline(info: SessionInfo) -> str:
@@ -144,41 +138,10 @@ def _cells(line: TimelineLine, fetch: FetchContent) -> Mapping[str, object]:
     }
 
 
-def _show_event(ws: Workspace, output: Output, record: LogRecord, event: Event) -> None:
-    row = event_row(record, event, ws.read_content)
-    if output.as_json:
-        output.print_json(row)
-        return
-    body, change = row["body"], row["state_change"]
-    assert isinstance(body, dict)
-    fields = {name: row[name] for name in _ENVELOPE} | {"time": time_text(event.time)}
-    blocks = {name: value for name, value in body.items() if _is_content(value)}
-    fields |= {name: value for name, value in body.items() if name not in blocks}
-    if isinstance(change, dict):
-        fields["state"] = f"unknown: {change['unknown']}" if "unknown" in change else "changed"
-        if "patch" in change:
-            fields["state_digest"] = change["state_digest"]
-            blocks["state_change"] = change["patch"]
-    told = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
-    output.print_fields({name: brief_json(value, FIELD_CHARS) for name, value in told.items()})
-    for name, value in blocks.items():
-        _print_block(output, name, value)
-
-
-def _is_content(value: object) -> bool:
-    return isinstance(value, dict) and "media_type" in value
-
-
-def _print_block(output: Output, name: str, content: Mapping[str, object]) -> None:
-    output.print_text(f"{name} ({content['media_type']}, {content['size']} bytes):")
-    for line in whole_content(content).expandtabs().split("\n"):
-        output.print_text(f"  {line}")
-
-
 def _write_content(ws: Workspace, name: str, step: int | None, field: str) -> None:
     if step is None:
         raise typer.BadParameter(f"--content is of one event: name {name}@STEP")
-    _, event = _event_at(ws, name, step)
+    _, event = event_at(ws, name, step)
     found = {place.rpartition(".")[2]: content for place, content in event.contents()}
     if field not in found:
         has = ", ".join(found) or "none"

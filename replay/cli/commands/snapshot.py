@@ -32,14 +32,14 @@ def snapshot() -> None:
 def list_snapshots(
     context: typer.Context,
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="One session; all without it.")
+        str | None, typer.Argument(metavar="SESSION", help="One session; all without it.")
     ] = None,
 ) -> None:
     """List the snapshots that are kept.
 
     Exit code 6 where something that stands among them cannot be listed.
 
-    --json: {"session","step","file","bytes"} a line.
+    JSON keys: session, step, file, bytes.
     """
     output = Output.of(context)
     damage: list[SnapshotError] = []
@@ -47,7 +47,7 @@ def list_snapshots(
         if session is not None:
             ws.session(session)
         found = ws.snapshots.list_snapshots(session, report=damage.append)
-        output.print_records(map(snapshot_row, found), COLUMNS, "no snapshots")
+        output.print_records(map(snapshot_row, found), COLUMNS, "no snapshots", minor=("BYTES",))
     for error in damage:
         output.problem(error.message)
     if damage:
@@ -63,7 +63,7 @@ def take(
 ) -> None:
     """Replay to a step and keep its state.
 
-    --json: {"session","step","file","bytes"}.
+    JSON keys: session, step, file, bytes.
     """
     output = Output.of(context)
     with opened(context) as ws:

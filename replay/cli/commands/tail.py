@@ -10,7 +10,7 @@ from eventlog.codec import decode_event
 from eventlog.cut import Cut
 from eventlog.kept_rows import PARTITION
 from eventlog.log import EventLog, LogRecord
-from replay.cli.event_lines import EVENT_COLUMNS, event_cells
+from replay.cli.event_lines import EVENT_COLUMNS, EVENT_MINOR, event_cells
 from replay.cli.opened import opened
 from replay.cli.output import Output, Record
 from replay.cli.times import parse_duration
@@ -43,7 +43,7 @@ def tail(
 
     They come in log order. Every event is told, also those that a claim superseded.
 
-    --json: events as of `show`, one a line.
+    JSON: events as of `show`.
     """
     if stop_after is not None and not follow:
         raise typer.BadParameter("--for goes with --follow")
@@ -57,7 +57,9 @@ def tail(
                 _rows(ws, output, _arrivals(ws.log, start, seconds)), EVENT_COLUMNS
             )
         else:
-            output.print_records(_rows(ws, output, ws.log.tail_events(start)), EVENT_COLUMNS)
+            output.print_records(
+                _rows(ws, output, ws.log.tail_events(start)), EVENT_COLUMNS, minor=EVENT_MINOR
+            )
 
 
 def _rows(ws: Workspace, output: Output, records: Iterator[LogRecord]) -> Iterator[Record]:

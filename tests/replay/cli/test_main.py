@@ -1,6 +1,7 @@
 """The command's frame: its help, its global options, and what becomes of errors."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,6 +87,24 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"{name} {verb.help}" in shown
 
 
+@pytest.mark.parametrize("verb", [[], *([name] for name in VERBS), ["snapshot", "list"]])
+def test_short_help_is_the_help(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([*verb, "--help"]) == 0
+    long = capsys.readouterr().out
+    assert run_command([*verb, "-h"]) == 0
+    assert capsys.readouterr().out == long
+    usage = long.splitlines()[0]
+    assert not re.search(r"[{}<>]|\.\.\.\.|\[\[", usage), usage
+    assert '","' not in long, "a list of keys without spaces breaks in the middle of a word"
+
+
+def test_arguments_are_named_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, usage in (("import", "FILE..."), ("check", "[SESSION]..."), ("close", "SESSION")):
+        run_command([verb, "-h"])
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"Usage: steplog {verb} [OPTIONS] {usage}\n")
+
+
 def test_help_loads_no_verb_and_nothing_heavy() -> None:
     code = "from replay.cli.main import run_command; import sys; run_command(['--help'])\n"
     code += "print('LOADED', *sys.modules)"
@@ -161,6 +180,17 @@ def test_an_error_is_its_message_its_place_and_its_hint(
         "",
         "error: no such session [session 's', step 3]\n  hint: list them\n",
     )
+
+
+def test_a_place_that_the_message_names_is_not_said_again(
+    run_as_verb: RunVerb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = SessionNotFoundError("no session 's' at step 31", hint="", session_id="s", step=3)
+    run_as_verb(raising(error))
+    assert capsys.readouterr().err == "error: no session 's' at step 31 [step 3]\n"
+    error = SessionNotFoundError("no session 's' at step 3", hint="", session_id="s", step=3)
+    run_as_verb(raising(error))
+    assert capsys.readouterr().err == "error: no session 's' at step 3\n"
 
 
 def test_an_errors_text_drives_no_terminal(

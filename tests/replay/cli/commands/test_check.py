@@ -149,6 +149,31 @@ def test_a_table_for_people(desk: Command) -> None:
     assert line == ["desk/1", "ok", "12", "0", "0", "0", "0", "-"]
 
 
+def test_how_many_of_each_verdict_is_told_at_the_end(desk: Command) -> None:
+    assert desk("check").err == "1 session, 1 ok\n"
+    assert desk("check", "-q").err == ""
+    with desk.open() as ws:
+        record_desk(ws, "desk/2")
+        with ws.record("bad", environment="desk") as session:
+            session.record_message("user", "a needle in the log")
+    flip_a_bit(desk.workspace, b"a needle in the log")
+    ran = desk("check", "--bad")
+    assert ran.code == 4
+    assert [line[0] for line in ran.lines] == ["SESSION", "bad"]
+    assert ran.err.endswith("3 sessions, 2 ok, 1 damaged\n")
+    assert [row["session"] for row in desk("check", "--bad", "--json").rows] == ["bad"]
+
+
+def test_only_the_bad_ones_of_a_sound_workspace_are_none(desk: Command) -> None:
+    assert desk("check", "--bad") == (0, "", "1 session, 1 ok\n")
+
+
+def test_a_receipt_that_does_not_hold_names_both_digests(desk: Command) -> None:
+    there, wanted = digest_of(desk, "desk/1@6"), digest_of(desk, "desk/1@7")
+    told = desk("check", "--expect", f"desk/1@6:{wanted}").err
+    assert f"has digest {there}; expected was {wanted}" in told
+
+
 def test_an_empty_workspace(steplog: Command) -> None:
     steplog.open().close()
-    assert steplog("check") == (0, "", "")
+    assert steplog("check") == (0, "", "0 sessions\n")

@@ -42,7 +42,9 @@ def test_a_released_session_is_closed_too(steplog: Command) -> None:
 def test_a_closed_session_is_refused(desk: Command) -> None:
     ran = desk("close", "desk/1")
     assert (ran.code, ran.out) == (8, "")
-    assert "closed" in ran.err
+    assert "closed already" in ran.err
+    assert "steplog show desk/1" in ran.err
+    assert "reopen" not in ran.err, "what only Python can do is no advice here"
     assert desk.row("sessions")["attempt"] == 1
 
 

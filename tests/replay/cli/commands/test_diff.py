@@ -1,5 +1,6 @@
 """`steplog diff`: two states, or two sessions; equal is 0, different is 1."""
 
+import numpy as np
 import pytest
 
 from tests.support.command import Command, record_desk
@@ -45,6 +46,27 @@ def test_two_sessions_up_to_the_first_step_that_differs(two: Command) -> None:
     shown = two("diff", "desk/1", "b")
     assert "step 3 of the first, step 5 of the second" in shown.err
     assert ["replace", "$.body.tool", "find", "other"] in shown.lines
+
+
+def test_the_two_events_that_differ_are_shown_first(two: Command) -> None:
+    shown = two("diff", "desk/1", "b").out
+    first, second = two("show", "desk/1@3").out, two("show", "b@5").out
+    assert shown.startswith(f"desk/1@3:\n{first}\nb@5:\n{second}\nOP\tPATH")
+    assert "event_digest" not in two("diff", "desk/1@0", "desk/1@2").out
+
+
+def test_values_that_look_alike_are_told_exactly(steplog: Command) -> None:
+    with steplog.open() as ws, ws.record("s", environment="desk", state={"n": 1.0}) as session:
+        session.record_state("numpy", {"n": np.float64(1.0)})
+        session.record_state("text", {"n": "1.0"})
+        session.record_state("number", {"n": 1.5})
+    lines = [steplog("diff", f"s@{step}", f"s@{step + 1}").lines[1] for step in range(3)]
+    assert lines[0][2:] == [
+        '{"$float": "1.0"}',
+        '{"$array": ["scalar", "<f8", [], "AAAAAAAA8D8="]}',
+    ]
+    assert lines[1][3] == '"1.0"'
+    assert lines[2][2:] == ['"1.0"', "1.5"]
 
 
 def test_values_are_told_apart_wherever_they_stand(two: Command) -> None:

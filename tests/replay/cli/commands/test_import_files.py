@@ -169,5 +169,36 @@ def test_warnings_stand_in_the_row_and_on_stderr(steplog: Command, tmp_path: Pat
 
 def test_a_table_for_people(steplog: Command, trace: Path) -> None:
     headings, line, *_ = steplog("import", trace).lines
-    assert headings == ["SESSION", "FORMAT", "EVENTS", "STATE"]
-    assert line[1:] == ["chat", "4", "none"]
+    assert headings == ["SESSION", "FORMAT", "EVENTS", "STATE", "OUTCOME"]
+    assert line[1:] == ["chat", "4", "none", "new"]
+
+
+def test_how_many_are_new_is_told_at_the_end(steplog: Command, trace: Path) -> None:
+    assert steplog("import", trace).err == "4 sessions, 4 new\n"
+    again = steplog("import", trace)
+    assert {line[4] for line in again.lines[1:]} == {"already there"}
+    assert again.err == "4 sessions, 0 new\n"
+    assert steplog("import", trace, "-q").err == ""
+
+
+def test_one_problem_of_many_records_is_told_five_times_and_counted(
+    steplog: Command, tmp_path: Path, trace: Path
+) -> None:
+    trace.write_bytes(b'{"a": 1}\n' * 40 + trace.read_bytes())
+    ran = steplog("import", trace)
+    assert (ran.code, len(ran.lines)) == (6, 5)
+    errors = [line for line in ran.err.splitlines() if line.startswith("error:")]
+    assert len(errors) == 6
+    assert f"error: {trace}: 35 more records: " in errors[5]
+    assert ran.err.endswith("4 sessions, 4 new, 40 failed\n")
+
+
+def test_a_folder_is_answered_with_its_files(steplog: Command, tmp_path: Path, trace: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    ran = steplog("import", folder)
+    assert (ran.code, steplog.workspace.exists()) == (1, False)
+    assert f"hint: name its files: {folder}/*.jsonl" in ran.err
+    ran = steplog("import", folder, trace)
+    assert ran.code == 6
+    assert f"{folder}/*.jsonl" in ran.err

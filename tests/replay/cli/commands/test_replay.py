@@ -1,9 +1,11 @@
 """`steplog replay`: a state back, proven; parts of it; and what cannot be brought back."""
 
 import hashlib
+import random
 from collections import deque
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eventlog.canonical import encode
@@ -115,6 +117,42 @@ def test_a_person_reads_fields_and_the_state(desk: Command) -> None:
     shown = desk("replay", "desk/1@2", "--path", "orders").out
     assert "reducer       captured\n" in shown
     assert shown.endswith('{\n  "A1": {\n    "price": 14\n  }\n}\n')
+
+
+def test_a_person_reads_numbers_arrays_and_what_is_closed(steplog: Command) -> None:
+    state = {
+        "mass": np.float32(0.5),
+        "grid": np.array([[1, 2], [3, 4]], np.int16),
+        "image": np.zeros((100, 100), np.uint8),
+        "rng": random.Random(3),
+        "speed": 2.0,
+        "queue": deque(["a"]),
+    }
+    with steplog.open() as ws, ws.record("s", environment="desk", state=state):
+        pass
+    digest = hashlib.sha256(bytes(10_000)).hexdigest()[:16]
+    assert steplog("replay", "s").out.endswith(
+        '{\n  "mass": 0.5,\n  "grid": <int16 array [2, 2]: [[1, 2], [3, 4]]>,\n'
+        f'  "image": <uint8 array [100, 100], 10.0 KB, sha256 {digest}>,\n'
+        '  "rng": <random.Random, 2.5 KB>,\n  "speed": 2.0,\n'
+        '  "queue": <deque [null, ["a"]]>\n}\n'
+    )
+    assert from_json_form(steplog.row("replay", "s")["state"])["speed"] == 2.0  # type: ignore[index]
+
+
+def test_a_path_goes_into_arrays(steplog: Command) -> None:
+    state = {"grid": np.arange(6, dtype=np.int16).reshape(2, 3)}
+    with steplog.open() as ws, ws.record("s", environment="desk", state=state):
+        pass
+    assert steplog("replay", "s", "--path", "grid[1][2]").out.endswith("\n5\n")
+    assert steplog("replay", "s", "--path", "grid.-1").out.endswith(
+        "<int16 array [3]: [3, 4, 5]>\n"
+    )
+    ran = steplog("replay", "s", "--path", "grid[2]")
+    assert ran.code == 2
+    assert "an array of shape [2, 3]" in " ".join(ran.err.split())
+    ran = steplog("replay", "s", "--path", "grid[1][2][0]")
+    assert "a number, no parts" in " ".join(ran.err.split())
 
 
 def test_another_reducer(desk: Command) -> None:

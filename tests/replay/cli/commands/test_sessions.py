@@ -2,10 +2,12 @@
 
 import math
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.support.command import Command
+from tests.support.imported import chat_record, said, write_lines
 
 NOW_US = time.time_ns() // 1_000
 DAY_US = 86_400_000_000
@@ -20,6 +22,12 @@ KEYS = [
     "reward_from",
     "first_time",
     "last_time",
+    "task_id",
+    "sample_id",
+    "group_id",
+    "policy",
+    "parent_session",
+    "parent_step",
 ]
 
 
@@ -53,6 +61,12 @@ def test_a_row_has_these_keys_and_no_other(several: Command) -> None:
         "reward_from": "verified",
         "first_time": 0,
         "last_time": 0,
+        "task_id": "t1",
+        "sample_id": "s1",
+        "group_id": "g1",
+        "policy": "p1",
+        "parent_session": None,
+        "parent_step": None,
     }
     assert NOW_US - DAY_US < first["first_time"] <= first["last_time"] < NOW_US + DAY_US
 
@@ -114,6 +128,20 @@ def test_a_table_for_people(several: Command) -> None:
     assert headings[:5] == ["SESSION", "ENVIRONMENT", "STEPS", "ATTEMPT", "STATUS"]
     assert first[:7] == ["a/closed", "desk", "3", "1", "closed", "0.5", "verified"]
     assert [line[5] for line in several("sessions").lines[1:]] == ["0.5", "nan", "-", "-", "2"]
+
+
+def test_a_branch_names_its_parent(several: Command) -> None:
+    several.row("fork", "a/closed@1", "--name", "branch")
+    row = several.rows("sessions", "--prefix", "branch")[0]
+    assert (row["parent_session"], row["parent_step"]) == ("a/closed", 1)
+    headings, line = several("sessions", "--prefix", "branch").lines
+    assert dict(zip(headings, line, strict=True))["PARENT"] == "a/closed@1"
+
+
+def test_a_trace_without_times_has_none(steplog: Command, tmp_path: Path) -> None:
+    steplog.row("import", write_lines(tmp_path / "t.jsonl", [chat_record(1, said("user", "hi"))]))
+    row = steplog.row("sessions")
+    assert (row["first_time"], row["last_time"]) == (None, None)
 
 
 def test_none_is_said_on_stderr(several: Command) -> None:

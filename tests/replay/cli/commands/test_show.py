@@ -47,7 +47,7 @@ def test_one_line_for_a_call_and_its_return(desk: Command) -> None:
         ("10", "verified", "rules", "-", "-"),
         ("11", "session_closed", "done", "-", "-"),
     ]
-    assert lines[1][3] == '{"by": 1} -> {"n": {"$float": "1.0"}}'
+    assert lines[1][3] == '{"by": 1} -> {"n": 1.0}'
     assert lines[3][3] == "thinking\\n\\x1b[31mred", "what was recorded drives no terminal"
     assert lines[4][3] == '{"$tuple": ["big"]} -> <5000000 bytes>'
     assert lines[7][5] == "1"
@@ -118,7 +118,7 @@ def test_a_person_reads_fields_and_decoded_contents(desk: Command) -> None:
     shown = desk("show", "desk/1@2").out
     assert "kind          tool_returned\n" in shown
     assert "called_step   1\n" in shown
-    assert 'result (application/json, 10 bytes):\n  {\n    "n": {' in shown
+    assert 'result (application/json, 10 bytes):\n  {\n    "n": 1.0\n  }\n' in shown
     assert desk("show", "desk/1@4").out.endswith("result (text/plain, 4 bytes):\n  'A9'\n")
     assert "  thinking\n  \\x1b[31mred\n" in desk("show", "desk/1@5").out
 
@@ -188,7 +188,10 @@ def test_a_branch_is_shown_with_its_past(desk: Command) -> None:
 def test_a_step_that_is_not_there(desk: Command) -> None:
     ran = desk("show", "desk/1@12")
     assert (ran.code, ran.out) == (5, "")
-    assert "step" in ran.err
+    assert ran.err == (
+        "error: there is no step 12: the session's steps are 0 to 11 [session 'desk/1']\n"
+        "  hint: ask for one of these\n"
+    )
 
 
 def test_a_session_that_is_not_there_names_near_ones(desk: Command) -> None:
