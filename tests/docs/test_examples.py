@@ -39,7 +39,7 @@ def blocks_of(page: Path) -> list[tuple[str, str]]:
 
 def run_python(code: str, folder: Path, name: str) -> str:
     """Run code as a file in `folder`; what it printed."""
-    file = folder / f"{re.sub(r'[^a-z0-9]+', '_', name.removesuffix('.py'))}_example.py"
+    file = folder / f"{name.removesuffix('.py').replace(' ', '_')}.py"
     file.write_text(code, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(file)],
@@ -69,6 +69,19 @@ def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
 def test_the_readme_and_the_python_page_have_blocks() -> None:
     names = [page.name for page in pages_with_blocks()]
     assert {"README.md", "python.md"} <= set(names)
+
+
+@pytest.mark.parametrize("page", pages_with_blocks(), ids=lambda page: page.name)
+def test_an_example_may_be_saved_under_its_name(page: Path) -> None:
+    """The next script in that folder imports it instead of a package of ours, or of Python."""
+    taken = {"eventlog", "snapshots", "replay", "steplog", *sys.stdlib_module_names}
+    assert not taken & {name.removesuffix(".py") for name, _ in blocks_of(page)}
+
+
+def test_the_readme_says_which_names_are_in_the_way() -> None:
+    readme = text_of(ROOT / "README.md")
+    for name in ("eventlog.py", "snapshots.py", "replay.py", "python -P"):
+        assert f"`{name}`" in readme
 
 
 def test_every_public_name_is_shown_in_the_python_page() -> None:
