@@ -178,7 +178,9 @@ class SqliteStore(SqliteRows):
         ]
         if uses:
             self._db.executemany("INSERT OR IGNORE INTO blob_refs VALUES(?, ?, ?, ?)", uses)
-        self._end = self._end._replace(events=start + len(events))
+        end = self._end
+        # Once for each request: `_replace` takes seven times as long.
+        self._end = LogEnd(end.format, start + len(events), end.sessions, end.cursors)
         self._note_recent(number, events)
         return start + len(events) - 1
 
