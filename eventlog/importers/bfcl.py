@@ -16,7 +16,7 @@ steps. A trace without it has an unknown state until the first return.
 from typing import Final
 
 from eventlog.canonical import digest_of, encode
-from eventlog.content import STATE_PATCH, Content
+from eventlog.content import STATE_PATCH, Content, escape_lone_surrogates
 from eventlog.event import SessionSeeded, StateChange, StateUnknown
 from eventlog.importers.chat import add_chat_message
 from eventlog.importers.json_spans import JsonNode, array_text
@@ -158,7 +158,7 @@ def _add_step(builder: DraftBuilder, step: JsonNode, track: _StateTrack | None) 
         # A class's own value, not a text from a wire: its exact JSON, a str's quotes too.
         Content.of_json_text(result.text),
         source=step,
-        actor="tool" if server is None else f"tool:{server}",
+        actor=f"tool:{escape_lone_surrogates(server)}" if server else "tool",
         state_change=None if track is None else track.change_at(step),
     )
 
