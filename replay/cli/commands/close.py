@@ -28,12 +28,13 @@ def close(
         raise typer.BadParameter("a reason is text on one line")
     output = Output.of(context)
     with opened(context) as ws:
-        if ws.session(session).status == "closed":
+        info = ws.session(session)
+        if info.status == "closed":
             raise StepConflictError(
                 "the session is closed already",
                 hint=f"nothing is left to close; see how it ended: steplog show {session}",
-                expected=ws.session(session).head.step,
-                actual=ws.session(session).head.step,
+                expected=info.head.step,
+                actual=info.head.step,
                 session_id=session,
             )
         recorder = ws.resume(session)

@@ -164,6 +164,14 @@ def test_how_many_of_each_verdict_is_told_at_the_end(desk: Command) -> None:
     assert [row["session"] for row in desk("check", "--bad", "--json").rows] == ["bad"]
 
 
+def test_what_is_odd_and_not_wrong_is_no_error(desk: Command) -> None:
+    with desk.open() as ws:
+        ws.record_late_verification("desk/1", 0.0, verifier="late")
+    ran = desk("check")
+    assert ran.code == 0
+    assert "error" not in ran.err
+
+
 def test_only_the_bad_ones_of_a_sound_workspace_are_none(desk: Command) -> None:
     assert desk("check", "--bad") == (0, "", "1 session, 1 ok\n")
 
