@@ -31,16 +31,22 @@ def fit_columns(widths: Mapping[str, int], room: int, minor: Sequence[str]) -> d
     first, only where shortening text is not enough. Where nothing else helps, the session's id
     keeps what room there is, and is folded.
     """
-    left_out: set[str] = set()
-    for heading in [None, *minor]:
-        left_out |= {heading} if heading is not None else set()
-        kept = {name: width for name, width in widths.items() if name not in left_out}
-        least = {name: _least(name, width) for name, width in kept.items()}
-        spare = room - GAP * (len(kept) - 1) - sum(least.values())
-        if spare >= 0:
-            return _widened(least, kept, spare)
+    least = {name: _least(name, width) for name, width in widths.items()}
+    spare = room + GAP - sum(least.values()) - GAP * len(least)
+    gone: list[str] = []
+    for name in minor:
+        if spare < 0 and name in least:
+            spare += least.pop(name) + GAP
+            gone.append(name)
+    for name in reversed(gone):  # A narrow one may find room again beside what came to go.
+        if (width := _least(name, widths[name])) + GAP <= spare:
+            least[name] = width
+            spare -= width + GAP
+    if spare >= 0:
+        kept = {name: width for name, width in widths.items() if name in least}
+        return _widened({name: least[name] for name in kept}, kept, spare)
     for name in ("SESSION", *SHORTENED):
-        if name in least and spare < 0:
+        if spare < 0 and name in least:
             less = min(least[name], max(TEXT_WIDTH_MIN, least[name] + spare))
             spare += least[name] - less
             least[name] = less
