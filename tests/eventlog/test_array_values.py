@@ -30,7 +30,8 @@ ARRAYS: list[Any] = [
 SCALARS: list[Any] = [
     np.float64(1.5), np.float32(0.1), np.float16(2), np.int64(-3), np.uint8(255), np.bool_(True),
     np.complex128(1 - 2j), np.str_(""), np.str_("a\x00"), np.str_("ł\ud800"), np.bytes_(b"a\x00"),
-    np.datetime64("2024-05-01"), np.datetime64("NaT", "s"), np.timedelta64(3, "h"), np.float64("nan"),
+    np.datetime64("2024-05-01"), np.datetime64("NaT", "s"), np.timedelta64(3, "h"),
+    np.float64("nan"),
 ]  # fmt: skip
 
 

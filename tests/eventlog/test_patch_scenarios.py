@@ -1,4 +1,4 @@
-"""The patches of `tests/golden/patches.txt`: this build finds them, and they lead where they say."""
+"""The patches of `tests/golden/patches.txt`: found by this build, and they lead where they say."""
 
 from pathlib import Path
 from typing import NamedTuple
