@@ -19,7 +19,7 @@ from eventlog.event import (
 )
 from eventlog.ids import mint_event_id
 from eventlog.log import EventLog
-from eventlog.state_capture import StateCapture
+from eventlog.recording.state_capture import StateCapture
 from replay.workspace import open_workspace
 from snapshots.snapshot import Snapshot
 

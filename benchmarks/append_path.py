@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from benchmarks.harness import NOT_INSTALLED, Row, measure_cpu, peer_installed, report
+from eventlog.avro.event_datum import datum_of_event
+from eventlog.avro.event_form import EVENT_SCHEMA
 from eventlog.canonical import encode
 from eventlog.codec import EncodedEvent, decode_event, decode_prefix, fit_event
 from eventlog.content import STATE_PATCH, BlobRef, Content, argument_content, result_content
 from eventlog.event import Body, Event, LineHead, StateChange, ToolCalled, ToolReturned
-from eventlog.event_datum import datum_of_event
-from eventlog.event_form import EVENT_SCHEMA
 from eventlog.ids import mint_event_id
 from eventlog.schema import HEADER_BYTES
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from benchmarks.capture import airline_state
 from benchmarks.harness import NOT_INSTALLED, Row, measure_cpu, peer_installed, report
-from eventlog import (
+from eventlog.values import (
     canonical_accelerated,
     canonical_accelerated_decoder,
     canonical_reference,
     canonical_reference_decoder,
 )
-from eventlog.shared_objects import find_shared
+from eventlog.values.shared_objects import find_shared
 
 PURE_MB_S: Final = 60
 ACCELERATED_MB_S: Final = 250

@@ -18,7 +18,7 @@ from benchmarks._sessions import directory_bytes
 from benchmarks.harness import NOT_INSTALLED, Row, peer_installed, percentile, report
 from eventlog.canonical import encode
 from eventlog.recorder import SessionRecorder
-from eventlog.state_capture import StateCapture
+from eventlog.recording.state_capture import StateCapture
 from replay.workspace import Workspace, open_workspace
 
 WARM: Final = 300

@@ -10,13 +10,13 @@ the same without it.
 from collections.abc import Callable
 from hashlib import sha256
 
-from eventlog import canonical_reference, canonical_reference_decoder
 from eventlog.errors import CodecMissingError, ValueNotEncodableError
-from eventlog.extension_values import ZoneMissing
-from eventlog.opaque_values import ArrayValue, Registered
-from eventlog.registered_types import register_type
-from eventlog.restoring import may_hold_closed, open_known, restore
-from eventlog.shared_objects import find_shared, may_share_rngs
+from eventlog.values import canonical_reference, canonical_reference_decoder
+from eventlog.values.extension_values import ZoneMissing
+from eventlog.values.opaque_values import ArrayValue, Registered
+from eventlog.values.registered_types import register_type
+from eventlog.values.restoring import may_hold_closed, open_known, restore
+from eventlog.values.shared_objects import find_shared, may_share_rngs
 
 __all__ = [
     "ArrayValue",
@@ -38,7 +38,7 @@ encode: Callable[[object], bytes]
 encode_decoded: Callable[[object], bytes]
 _decode_opaque: Callable[[bytes], object]
 try:
-    from eventlog import canonical_accelerated, canonical_accelerated_decoder
+    from eventlog.values import canonical_accelerated, canonical_accelerated_decoder
 except ImportError:  # ormsgpack has no build for this platform: slower, the same bytes
     encode = encode_decoded = canonical_reference.encode
     _decode_opaque = canonical_reference_decoder.decode

@@ -13,6 +13,16 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from eventlog.avro.event_form import (
+    EVENT_SCHEMA,
+    EVENT_SCHEMAS,
+    read_event,
+    read_prefix,
+    read_session_id,
+    write_event,
+)
+from eventlog.avro.record_reader import READ_ERRORS, read_long, read_text
+from eventlog.avro.record_writer import Misfit, long_bytes
 from eventlog.content import BlobRef, Content, escape_lone_surrogates
 from eventlog.errors import (
     EventCorruptError,
@@ -37,16 +47,6 @@ from eventlog.event import (
     ToolCalled,
     Verified,
 )
-from eventlog.event_form import (
-    EVENT_SCHEMA,
-    EVENT_SCHEMAS,
-    read_event,
-    read_prefix,
-    read_session_id,
-    write_event,
-)
-from eventlog.record_reader import READ_ERRORS, read_long, read_text
-from eventlog.record_writer import Misfit, long_bytes
 from eventlog.schema import HEADER_BYTES, AvroDataError, describe_fingerprint
 
 EVENT_BYTES_MAX: Final = 256 * 1024

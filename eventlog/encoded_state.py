@@ -7,8 +7,8 @@ on to the next state. Holds no values and nothing of the caller's. Immutable but
 
 from typing import Final
 
-from eventlog.part_index import INDEXED_BYTES_MIN, PartIndex, large_parts
-from eventlog.state_diff import patch_between, read_patch
+from eventlog.patches.part_index import INDEXED_BYTES_MIN, PartIndex, large_parts
+from eventlog.patches.state_diff import patch_between, read_patch
 
 # A shorter patch cannot be nested too deep to be read back.
 PATCH_READ_BYTES_MIN: Final = 150

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from eventlog.canonical import decode, encode
 from eventlog.errors import ValueNotEncodableError
-from eventlog.extension_values import (
+from eventlog.values.extension_values import (
     ZoneMissing,
     array_of,
     array_parts,
@@ -28,8 +28,8 @@ from eventlog.extension_values import (
     time_of,
     time_parts,
 )
-from eventlog.opaque_values import ArrayValue, Registered
-from eventlog.value_path import path_step
+from eventlog.values.opaque_values import ArrayValue, Registered
+from eventlog.values.value_path import path_step
 
 _INT_MAX: Final = 1 << 53  # beyond it, readers that keep numbers as floats lose digits
 

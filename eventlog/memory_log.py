@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
-from eventlog.append_rule import Append, require_whole_batch
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
 from eventlog.errors import LogError, SessionNotFoundError, SteplogError
 from eventlog.event import LineHead
 from eventlog.ids import mint_event_id, mint_writer_id
-from eventlog.kept_records import checked_record, read_kept
-from eventlog.kept_rows import (
+from eventlog.keeping.append_rule import Append, require_whole_batch
+from eventlog.keeping.kept_records import checked_record, read_kept
+from eventlog.keeping.kept_rows import (
     PARTITION,
     RECENT_EVENTS,
     KeptSession,
@@ -25,13 +25,13 @@ from eventlog.kept_rows import (
     StoredEvent,
     blob_digests,
 )
-from eventlog.line_checking import BlobUse, check_session
-from eventlog.line_plan import plan_line
-from eventlog.line_reading import read_plan
+from eventlog.keeping.line_checking import BlobUse, check_session
+from eventlog.keeping.line_plan import plan_line
+from eventlog.keeping.line_reading import read_plan
+from eventlog.keeping.line_writing import Claimant, Takeover, append_events, release, take_over
+from eventlog.keeping.session_match import passes
 from eventlog.line_state import Claim, KnownEvent
-from eventlog.line_writing import Claimant, Takeover, append_events, release, take_over
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
-from eventlog.session_match import passes
 from eventlog.session_summary import describe_session
 from eventlog.standing_line import standing_ranges
 

@@ -11,8 +11,6 @@ from typing import Literal
 
 from eventlog.actors import actor_of_role
 from eventlog.blob_store import BlobStore
-from eventlog.call_book import CallBook
-from eventlog.call_recorder import CallRecorder
 from eventlog.content import Content, result_content
 from eventlog.errors import ValueNotEncodableError
 from eventlog.event import (
@@ -25,8 +23,10 @@ from eventlog.event import (
 )
 from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN, NotGiven
-from eventlog.session_writer import LinePosition, SessionWriter
-from eventlog.state_capture import StateCapture, StateObserver
+from eventlog.recording.call_book import CallBook
+from eventlog.recording.call_recorder import CallRecorder
+from eventlog.recording.session_writer import LinePosition, SessionWriter
+from eventlog.recording.state_capture import StateCapture, StateObserver
 
 
 class SessionRecorder(CallRecorder):

@@ -15,14 +15,14 @@ from typing import Any, Final
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.read import SchemaResolutionError
 
-from eventlog.errors import IncompatibleSchemaError, UnknownSchemaError
-from eventlog.schema_form import (
+from eventlog.avro.schema_form import (
     canonical_form,
     fingerprint_of,
     sha256_of,
     types_by_name,
     with_full_names,
 )
+from eventlog.errors import IncompatibleSchemaError, UnknownSchemaError
 
 SINGLE_OBJECT_MARK: Final = b"\xc3\x01"
 HEADER_BYTES: Final = len(SINGLE_OBJECT_MARK) + 8

@@ -8,8 +8,8 @@ is released: the new one must read all that they wrote. Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from eventlog.avro.schema_form import NAMED_TYPES, types_by_name, with_full_names
 from eventlog.errors import IncompatibleSchemaError
-from eventlog.schema_form import NAMED_TYPES, types_by_name, with_full_names
 
 NAME_MISMATCH: Final = "name_mismatch"
 TYPE_MISMATCH: Final = "type_mismatch"

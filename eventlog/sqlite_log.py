@@ -15,29 +15,29 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
 
-from eventlog.append_rule import Append, require_whole_batch
-from eventlog.awaited import Awaited
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
 from eventlog.errors import LogError
 from eventlog.event import LineHead
-from eventlog.fork_gate import gate
 from eventlog.ids import mint_event_id, mint_writer_id
-from eventlog.kept_records import read_kept
-from eventlog.kept_rows import PARTITION
-from eventlog.line_plan import plan_line
-from eventlog.line_reading import read_plan
-from eventlog.line_writing import Claimant, Takeover, append_events, release, take_over
+from eventlog.keeping.append_rule import Append, require_whole_batch
+from eventlog.keeping.awaited import Awaited
+from eventlog.keeping.fork_gate import gate
+from eventlog.keeping.kept_records import read_kept
+from eventlog.keeping.kept_rows import PARTITION
+from eventlog.keeping.line_plan import plan_line
+from eventlog.keeping.line_reading import read_plan
+from eventlog.keeping.line_writing import Claimant, Takeover, append_events, release, take_over
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
-from eventlog.network_mount import refuse_network_mount
-from eventlog.sqlite_committer import Answer, Request
-from eventlog.sqlite_connection import create_log
-from eventlog.sqlite_damage import find_log_damage
-from eventlog.sqlite_errors import errors_of
-from eventlog.sqlite_process import give_back_writer, never_finalise, share_writer
-from eventlog.sqlite_reader import SqliteReader
-from eventlog.sqlite_store import SqliteStore
-from eventlog.sqlite_writer import COMMIT_DEADLINE_S
+from eventlog.sqlite.committer import Answer, Request
+from eventlog.sqlite.connection import create_log
+from eventlog.sqlite.damage import find_log_damage
+from eventlog.sqlite.errors import errors_of
+from eventlog.sqlite.network_mount import refuse_network_mount
+from eventlog.sqlite.process import give_back_writer, never_finalise, share_writer
+from eventlog.sqlite.reader import SqliteReader
+from eventlog.sqlite.store import SqliteStore
+from eventlog.sqlite.writer import COMMIT_DEADLINE_S
 
 T = TypeVar("T")
 

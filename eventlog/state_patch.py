@@ -18,10 +18,10 @@ from typing import Final, NoReturn, TypeAlias, cast
 
 from eventlog.canonical import encode
 from eventlog.errors import EventCorruptError, ValueNotEncodableError
-from eventlog.opaque_values import Registered
-from eventlog.part_index import large_parts
-from eventlog.state_diff import ROOT, OmittedError, Path, patch_between, read_patch
-from eventlog.state_narrowing import narrow
+from eventlog.patches.part_index import large_parts
+from eventlog.patches.state_diff import ROOT, OmittedError, Path, patch_between, read_patch
+from eventlog.patches.state_narrowing import narrow
+from eventlog.values.opaque_values import Registered
 
 Operation: TypeAlias = list[object]
 """One operation: its name, the path, and what the name asks for."""

@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from eventlog.durable_file import hint_of, sync_folder, write_whole
 from eventlog.errors import SteplogError
-from eventlog.network_mount import refuse_network_mount
+from eventlog.sqlite.network_mount import refuse_network_mount
 from eventlog.version import VERSION
 
 PYTHON_VERSIONS: Final = ((3, 11), (3, 14))

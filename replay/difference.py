@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from eventlog.canonical import decode, encode
 from eventlog.event import Event
-from eventlog.opaque_values import Registered
 from eventlog.state_patch import apply, diff_encoded
+from eventlog.values.opaque_values import Registered
 from replay.line_alignment import AlignedEvent, Alignment, Pair, Place
 
 

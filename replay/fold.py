@@ -13,7 +13,7 @@ from eventlog.canonical import decode, encode
 from eventlog.content import BlobRef, Content
 from eventlog.errors import DivergenceError, IntegrityError
 from eventlog.event import Event, SessionSeeded, StateChange, StateUnknown
-from eventlog.kept_records import decode_record
+from eventlog.keeping.kept_records import decode_record
 from eventlog.log import LogRecord
 from replay.reducer import CapturedReducer, FetchContent, Reducer, TranscriptReducer, apply_change
 from snapshots.snapshot import Snapshot

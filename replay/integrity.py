@@ -23,7 +23,7 @@ from eventlog.errors import (
     StepNotFoundError,
 )
 from eventlog.event import DIGEST_BYTES, Event, SessionClosed
-from eventlog.kept_records import decode_record
+from eventlog.keeping.kept_records import decode_record
 from eventlog.line_state import KnownEvent, LineState, VerdictKind, needs_body
 from eventlog.log import EventLog, Finding, LogRecord
 from eventlog.merkle_root import MerkleRoot

@@ -14,7 +14,7 @@ from eventlog.content import result_content
 from eventlog.errors import AppendUncertainError, FencedError, StepConflictError
 from eventlog.event import Body, Event, LineHead, SessionClosed, SessionResumed, Verified
 from eventlog.ids import mint_event_id
-from eventlog.kept_records import decode_record
+from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, SessionInfo
 from eventlog.merkle_root import MerkleRoot
 

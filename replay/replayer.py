@@ -20,7 +20,7 @@ from eventlog.errors import (
     StepNotFoundError,
 )
 from eventlog.event import SessionSeeded, StateChange, StateUnknown
-from eventlog.kept_records import decode_record
+from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, LogRecord, SessionInfo
 from replay.fold import Fold, initial_digest, recorded_state
 from replay.reducer import CapturedReducer, Reducer, ReducerRegistry, TranscriptReducer

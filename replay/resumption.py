@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
-from eventlog.call_book import CallBook
 from eventlog.errors import (
     AppendUncertainError,
     ConfigError,
@@ -18,13 +17,14 @@ from eventlog.errors import (
     StepConflictError,
     StepNotFoundError,
 )
-from eventlog.kept_records import decode_record
+from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, SessionInfo
 from eventlog.merkle_root import MerkleRoot
 from eventlog.not_given import NotGiven
 from eventlog.recorder import SessionRecorder
-from eventlog.session_writer import LinePosition, SessionWriter
-from eventlog.state_capture import StateCapture, StateObserver
+from eventlog.recording.call_book import CallBook
+from eventlog.recording.session_writer import LinePosition, SessionWriter
+from eventlog.recording.state_capture import StateCapture, StateObserver
 from replay.reducer import CapturedReducer
 from replay.replayer import Replayer
 

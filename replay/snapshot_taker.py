@@ -12,7 +12,7 @@ from typing import Final
 
 from eventlog.canonical import digest_of
 from eventlog.errors import LogUnavailableError, SnapshotError
-from eventlog.state_capture import Recorded, StateObserver
+from eventlog.recording.state_capture import Recorded, StateObserver
 from replay.reducer import CapturedReducer
 from replay.replayer import Replayed
 from snapshots.policy import AtEnd, EveryN, Moment, SnapshotPolicy

@@ -20,7 +20,7 @@ from eventlog.event import Body, Event, StateChange, StateUnknown
 from eventlog.importers.import_file import ImportOutcome
 from eventlog.json_form import to_json_form
 from eventlog.log import LogRecord, SessionInfo
-from eventlog.value_path import path_step
+from eventlog.values.value_path import path_step
 from replay.difference import Change, Difference
 from replay.integrity import CheckReport
 from replay.replayer import Replayed

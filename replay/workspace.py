@@ -27,11 +27,11 @@ from eventlog.errors import (
 from eventlog.event import Event, SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.importers.import_file import ImportOutcome, import_file
-from eventlog.kept_records import decode_record
+from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, SessionFilter, SessionInfo
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.recorder import SessionRecorder
-from eventlog.session_writer import wall_clock_us
+from eventlog.recording.session_writer import wall_clock_us
 from eventlog.sqlite_log import SqliteLog
 from replay.branch import fork_session
 from replay.difference import Difference

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import typer
 
-from eventlog.extension_values import item_bytes
-from eventlog.opaque_values import ArrayValue, Registered
+from eventlog.values.extension_values import item_bytes
+from eventlog.values.opaque_values import ArrayValue, Registered
 from replay.views import readable_path
 
 KEYS_LISTED_MAX: Final = 12

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from eventlog.canonical import encode
 from eventlog.json_form import from_json_form
-from eventlog.opaque_values import ArrayValue, Registered
+from eventlog.values.opaque_values import ArrayValue, Registered
 
 ARRAY_ITEMS_MAX: Final = 64
 """An array of more elements is told by dtype, shape and digest."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from eventlog.avro.event_form import EVENT_SCHEMA
+from eventlog.avro.record_writer import text_bytes
 from eventlog.codec import EncodedEvent, decode_event, encode_event
 from eventlog.content import Content, JsonText
 from eventlog.errors import CodecMissingError, SteplogError, UnknownKindError, UnknownSchemaError
 from eventlog.event import Annotated, Event, LineHead, ToolCalled, ToolReturned
-from eventlog.event_form import EVENT_SCHEMA
 from eventlog.json_form import dumps, from_json_form
-from eventlog.record_writer import text_bytes
 from eventlog.schema import HEADER_BYTES
 from replay.workspace import Workspace, open_workspace
 from tests.support.data import ROOT

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from eventlog.avro.event_form import EVENT_SCHEMA
+from eventlog.avro.record_writer import text_bytes
 from eventlog.canonical import digest, encode
 from eventlog.codec import EncodedEvent
 from eventlog.content import STATE_PATCH, Content
@@ -25,10 +27,8 @@ from eventlog.errors import (
     UnknownSchemaError,
 )
 from eventlog.event import Annotated, LineHead, StateChange
-from eventlog.event_form import EVENT_SCHEMA
-from eventlog.opaque_values import Registered
-from eventlog.record_writer import text_bytes
 from eventlog.schema import HEADER_BYTES
+from eventlog.values.opaque_values import Registered
 from replay.workspace import open_workspace
 from tests.support.command import Command
 from tests.support.events import EventChain

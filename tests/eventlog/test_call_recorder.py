@@ -24,8 +24,8 @@ from eventlog.event import Body, SessionSeeded, StateChange, ToolReturned, Verif
 from eventlog.log import EventLog, Receipt
 from eventlog.memory_log import MemoryLog
 from eventlog.not_given import NOT_GIVEN
-from eventlog.recorded_call import RecordedCall
 from eventlog.recorder import SessionRecorder
+from eventlog.recording.recorded_call import RecordedCall
 from eventlog.state_patch import apply, diff
 from tests.support.keepers import KEEPERS, Keeper
 

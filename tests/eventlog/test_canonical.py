@@ -14,14 +14,14 @@ from hashlib import sha256
 
 import pytest
 
-from eventlog import (
-    canonical,
+from eventlog import canonical
+from eventlog.errors import CodecMissingError, EventCorruptError, ValueNotEncodableError
+from eventlog.values import (
     canonical_accelerated,
     canonical_accelerated_decoder,
     canonical_reference,
     canonical_reference_decoder,
 )
-from eventlog.errors import CodecMissingError, EventCorruptError, ValueNotEncodableError
 from tests.support.data import data_path
 from tests.support.golden_values import golden_lines, golden_value
 
@@ -347,7 +347,7 @@ def test_unknown_time_zone_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     def missing(key: str) -> object:
         raise zoneinfo.ZoneInfoNotFoundError(key)
 
-    monkeypatch.setattr("eventlog.extension_values.ZoneInfo", missing)
+    monkeypatch.setattr("eventlog.values.extension_values.ZoneInfo", missing)
     with pytest.raises(CodecMissingError, match="Europe/Berlin") as caught:
         canonical.decode(data, opaque=True)
     assert "tzdata" in caught.value.hint

@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventlog import (
-    canonical,
+from eventlog import canonical
+from eventlog.errors import EventCorruptError, ValueNotEncodableError
+from eventlog.values import (
     canonical_accelerated,
     canonical_accelerated_decoder,
     canonical_reference,
     canonical_reference_decoder,
     encoding_guards,
 )
-from eventlog.errors import EventCorruptError, ValueNotEncodableError
-from eventlog.extension_values import ZoneMissing
+from eventlog.values.extension_values import ZoneMissing
 from tests.support.data import data_path
 from tests.support.scale import scaled
 from tests.support.values import random_live_value, random_value, register_live_types
@@ -359,8 +359,8 @@ def _nesting(value: object) -> int:
 def test_reference_serves_where_ormsgpack_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 
-    monkeypatch.setitem(sys.modules, "eventlog.canonical_accelerated", None)
-    monkeypatch.delattr("eventlog.canonical_accelerated", raising=False)
+    monkeypatch.setitem(sys.modules, "eventlog.values.canonical_accelerated", None)
+    monkeypatch.delattr("eventlog.values.canonical_accelerated", raising=False)
     try:
         slow = importlib.reload(canonical)
         assert slow.encode is canonical_reference.encode

@@ -3,7 +3,7 @@
 import random
 
 from eventlog.canonical import Registered, encode
-from eventlog.canonical_spans import (
+from eventlog.patches.canonical_spans import (
     Kind,
     end_of,
     key_at,

@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventlog.avro.event_datum import datum_of_event, event_of_datum
+from eventlog.avro.event_form import EVENT_SCHEMA
+from eventlog.avro.record_writer import long_bytes, text_bytes
 from eventlog.codec import EventPrefix, decode_event, decode_prefix, encode_event
 from eventlog.content import BlobRef, Content
 from eventlog.errors import (
@@ -33,9 +36,6 @@ from eventlog.event import (
     Trace,
     Verified,
 )
-from eventlog.event_datum import datum_of_event, event_of_datum
-from eventlog.event_form import EVENT_SCHEMA
-from eventlog.record_writer import long_bytes, text_bytes
 from eventlog.schema import HEADER_BYTES
 from tests.support.events import KINDS, EventChain, random_event
 from tests.support.scale import scaled

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eventlog.network_mount import Mount, find_network_mount
+from eventlog.sqlite.network_mount import Mount, find_network_mount
 
 MOUNTS = r"""
 sysfs /sys sysfs rw 0 0

@@ -12,7 +12,7 @@ import pytest
 
 from eventlog import canonical
 from eventlog.canonical import ArrayValue, Registered
-from eventlog.restoring import may_hold_closed
+from eventlog.values.restoring import may_hold_closed
 from tests.support.values import random_value
 
 ALIKE_IN_PYTHON = [

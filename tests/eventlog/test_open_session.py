@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from eventlog import session_writer
 from eventlog.blob_store import MemoryBlobStore
 from eventlog.canonical import decode, digest, encode
 from eventlog.codec import EncodedEvent, decode_event
@@ -28,8 +27,9 @@ from eventlog.memory_log import MemoryLog
 from eventlog.merkle_root import MerkleRoot
 from eventlog.not_given import NOT_GIVEN
 from eventlog.recorder import SessionRecorder
-from eventlog.session_writer import LinePosition, SessionWriter
-from eventlog.state_capture import (
+from eventlog.recording import session_writer
+from eventlog.recording.session_writer import LinePosition, SessionWriter
+from eventlog.recording.state_capture import (
     SHARED_CHECK_BYTES_MAX,
     SHARED_CHECK_VALUES_MAX,
     Recorded,

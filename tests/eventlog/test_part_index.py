@@ -4,11 +4,12 @@ import random
 
 import pytest
 
-from eventlog import canonical_spans, encoded_part, encoded_state, part_index
+from eventlog import encoded_state
 from eventlog.canonical import Registered, decode, encode
-from eventlog.canonical_spans import layout_at
 from eventlog.encoded_state import EncodedState
-from eventlog.part_index import PartIndex, follow_index, read_index, read_parts
+from eventlog.patches import canonical_spans, encoded_part, part_index
+from eventlog.patches.canonical_spans import layout_at
+from eventlog.patches.part_index import PartIndex, follow_index, read_index, read_parts
 from eventlog.state_patch import apply, diff_encoded
 from tests.support.scale import scaled
 from tests.support.state_pairs import copied, mutated, random_state

@@ -3,7 +3,7 @@
 import random
 
 from eventlog.ids import event_id_from_key, mint_event_id
-from eventlog.recent_ids import RecentIds
+from eventlog.keeping.recent_ids import RecentIds
 
 
 def test_it_finds_what_a_list_finds() -> None:

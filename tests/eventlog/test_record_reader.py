@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventlog.record_reader import READ_ERRORS, RecordReaders, read_bytes, read_long, read_text
-from eventlog.record_writer import RecordWriters, long_bytes, text_bytes
+from eventlog.avro.record_reader import READ_ERRORS, RecordReaders, read_bytes, read_long, read_text
+from eventlog.avro.record_writer import RecordWriters, long_bytes, text_bytes
 from eventlog.schema import AvroSchema
 from tests.support.data import data_path
 from tests.support.scale import scaled

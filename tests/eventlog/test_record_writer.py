@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventlog.record_writer import Misfit, RecordWriters, long_bytes, text_bytes
+from eventlog.avro.record_writer import Misfit, RecordWriters, long_bytes, text_bytes
 from eventlog.schema import AvroSchema
 from tests.support.data import data_path
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import pydantic
 import pytest
 
-from eventlog import canonical, registered_types
+from eventlog import canonical
 from eventlog.canonical import Registered, register_type, restore
 from eventlog.errors import CodecMissingError, ConfigError, ValueNotEncodableError
+from eventlog.values import registered_types
 
 
 @pytest.fixture(autouse=True)

@@ -9,11 +9,12 @@ from typing import Any, get_args, get_type_hints
 import fastavro
 import pytest
 
+from eventlog.avro.event_datum import RECORD_CLASSES
+from eventlog.avro.event_form import EVENT_SCHEMA, EVENT_SCHEMAS
+from eventlog.avro.schema_form import canonical_form, fingerprint_of, sha256_of
 from eventlog.content import BlobRef, Content
 from eventlog.errors import UnknownSchemaError
 from eventlog.event import BODY_OF_KIND, Event
-from eventlog.event_datum import RECORD_CLASSES
-from eventlog.event_form import EVENT_SCHEMA, EVENT_SCHEMAS
 from eventlog.schema import (
     HEADER_BYTES,
     AvroDataError,
@@ -21,7 +22,6 @@ from eventlog.schema import (
     SchemaRegistry,
     describe_fingerprint,
 )
-from eventlog.schema_form import canonical_form, fingerprint_of, sha256_of
 from tests.support.data import data_path
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "schemas" / "event-v1.txt"

@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 from fastavro.schema import to_parsing_canonical_form
 
-from eventlog.schema_form import (
+from eventlog.avro.schema_form import (
     canonical_form,
     crc64_avro,
     fingerprint_of,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from eventlog.avro.event_datum import datum_of_event, event_of_datum
+from eventlog.avro.event_form import EVENT_SCHEMA
 from eventlog.codec import decode_event, encode_event
 from eventlog.content import Content
 from eventlog.errors import IncompatibleSchemaError, UnknownSchemaError
 from eventlog.event import Event, LineHead, SessionSeeded, ToolCalled, ToolReturned
-from eventlog.event_datum import datum_of_event, event_of_datum
-from eventlog.event_form import EVENT_SCHEMA
 from eventlog.schema import HEADER_BYTES, AvroSchema
 from eventlog.schema_gate import check_compatible, require_compatible
 from tests.support.data import data_path

@@ -2,7 +2,7 @@
 
 import random
 
-from eventlog.sequence_alignment import (
+from eventlog.patches.sequence_alignment import (
     STEP_MAX,
     common_prefix,
     common_runs,

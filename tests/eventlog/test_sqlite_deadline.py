@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from eventlog import sqlite_writer
 from eventlog.errors import AppendUncertainError, LogUnavailableError
+from eventlog.sqlite import writer as sqlite_writer
+from eventlog.sqlite.store import SqliteStore
 from eventlog.sqlite_log import SqliteLog
-from eventlog.sqlite_store import SqliteStore
 from replay.workspace import open_workspace
 from tests.support.recorded import append_all, data_of, seeded_chain
 

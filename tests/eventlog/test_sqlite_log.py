@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from eventlog import network_mount
 from eventlog.errors import (
     ConfigError,
     EventCorruptError,
@@ -18,9 +17,10 @@ from eventlog.errors import (
     LogUnavailableError,
     SteplogError,
 )
+from eventlog.sqlite import network_mount
+from eventlog.sqlite.log_end import LogEnd, write_log_end
+from eventlog.sqlite.schema import APPLICATION_ID, FORMAT, PAGE_BYTES
 from eventlog.sqlite_log import SqliteLog
-from eventlog.sqlite_log_end import LogEnd, write_log_end
-from eventlog.sqlite_schema import APPLICATION_ID, FORMAT, PAGE_BYTES
 from tests.support.recorded import append_all, data_of, seeded_chain
 
 

@@ -118,7 +118,7 @@ def test_a_child_forked_in_the_middle_of_a_use_says_so_and_touches_nothing(tmp_p
         QUIET
         + """
 import os, sys, threading
-from eventlog import fork_gate
+from eventlog.keeping import fork_gate
 from eventlog.errors import LogUnavailableError
 from eventlog.sqlite_log import SqliteLog
 from tests.support.recorded import append_all, data_of, seeded_chain

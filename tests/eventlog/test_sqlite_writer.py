@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from eventlog import sqlite_connection, sqlite_writer
-from eventlog.append_rule import Append
 from eventlog.content import OCTET_STREAM, Content
 from eventlog.errors import (
     AppendUncertainError,
@@ -21,9 +19,12 @@ from eventlog.errors import (
     StepConflictError,
     SteplogError,
 )
-from eventlog.sqlite_committer import CHECKPOINT_BYTES
+from eventlog.keeping.append_rule import Append
+from eventlog.sqlite import connection as sqlite_connection
+from eventlog.sqlite import writer as sqlite_writer
+from eventlog.sqlite.committer import CHECKPOINT_BYTES
+from eventlog.sqlite.store import SqliteStore
 from eventlog.sqlite_log import SqliteLog
-from eventlog.sqlite_store import SqliteStore
 from tests.support.events import EventChain
 from tests.support.processes import finish, python_script
 from tests.support.recorded import append_all, data_of, seeded_chain

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from eventlog import state_narrowing
 from eventlog.canonical import Registered, decode, encode
 from eventlog.errors import ValueNotEncodableError
-from eventlog.state_narrowing import narrow
+from eventlog.patches import state_narrowing
+from eventlog.patches.state_narrowing import narrow
 from eventlog.state_patch import apply, diff, diff_encoded, same
 from tests.support.scale import scaled
 from tests.support.state_pairs import copied, mutated, random_state

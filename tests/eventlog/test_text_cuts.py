@@ -2,8 +2,8 @@
 
 import random
 
-from eventlog.sequence_alignment import Symbols
-from eventlog.text_cuts import text_cuts
+from eventlog.patches.sequence_alignment import Symbols
+from eventlog.patches.text_cuts import text_cuts
 from tests.support.scale import scaled
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from eventlog.errors import SteplogError
+from eventlog.sqlite.schema import PAGE_BYTES
 from eventlog.sqlite_log import SqliteLog
-from eventlog.sqlite_schema import PAGE_BYTES
 from tests.support.log_truth import (
     Answers,
     Outcome,

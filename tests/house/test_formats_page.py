@@ -15,11 +15,11 @@ from eventlog.codec import EVENT_BYTES_MAX, TEXT_BYTES_MAX
 from eventlog.config import WORKSPACE_FORMAT
 from eventlog.errors import ValueNotEncodableError
 from eventlog.event import BODY_OF_KIND, SESSION_ID_BYTES_MAX
-from eventlog.extension_values import DEPTH_MAX, SIZE_BYTES_MAX
 from eventlog.json_form import dumps, loads
 from eventlog.schema import AvroSchema, load_schema
-from eventlog.sqlite_schema import APPLICATION_ID, FORMAT, PAGE_BYTES, TABLES
-from eventlog.type_codecs import PACKAGE_CODECS
+from eventlog.sqlite.schema import APPLICATION_ID, FORMAT, PAGE_BYTES, TABLES
+from eventlog.values.extension_values import DEPTH_MAX, SIZE_BYTES_MAX
+from eventlog.values.type_codecs import PACKAGE_CODECS
 from snapshots.compression import RAW_BYTES_MAX, WINDOW_BYTES_MAX
 from snapshots.snapshot_store import CHAIN_MAX
 

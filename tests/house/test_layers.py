@@ -16,13 +16,13 @@ from tests.support.sources import PACKAGES, modules, no_findings, parsed, short
 
 THIRD_PARTY = {
     "fastavro": ["eventlog/schema*.py", "eventlog/codec*.py", "eventlog/event_wire*.py"],
-    "ormsgpack": ["eventlog/canonical_accelerated.py"],
+    "ormsgpack": ["eventlog/values/canonical_accelerated.py"],
     "zstandard": ["snapshots/compression.py"],
-    "pydantic": ["eventlog/config.py", "eventlog/registered_*.py"],
+    "pydantic": ["eventlog/config.py", "eventlog/values/*.py"],
     "typer": ["replay/cli/*.py"],
     "rich": ["replay/cli/*.py"],
-    "numpy": ["eventlog/canonical*.py", "eventlog/registered_*.py", "eventlog/array*.py"],
-    "torch": ["eventlog/array*.py"],
+    "numpy": ["eventlog/values/*.py"],
+    "torch": ["eventlog/values/array_values.py"],
 }
 """Where each third-party package may enter (`*` also crosses folders)."""
 
@@ -32,7 +32,7 @@ NEVER_AT_MODULE_LEVEL = {"numpy", "torch", "pandas", "kafka", "starlette", "pyda
 MAY_LOAD_PYDANTIC = {"eventlog/config.py"}
 
 PURE = [
-    "eventlog/canonical_reference.py",
+    "eventlog/values/canonical_reference.py",
     "eventlog/content.py",
     "eventlog/cut.py",
     "eventlog/event.py",

@@ -44,8 +44,8 @@ MAY_IMPORT_BY_NAME = {
     "replay/cli/main.py": "the verbs: from its own fixed table",
 }
 MAY_CATCH_ALL = {
-    "eventlog/recorded_call.py": "a tool's own exception goes on, with a note of what else failed",
-    "eventlog/sqlite_committer.py": "the one writer: each waiter is answered, whatever happened",
+    "eventlog/recording/recorded_call.py": "a tool's own exception goes on, with a note",
+    "eventlog/sqlite/committer.py": "the one writer: each waiter is answered, whatever happened",
 }
 VAGUE_MODULES = {"utils", "util", "common", "core", "services", "helpers", "misc", "base"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog import network_mount
+from eventlog.sqlite import network_mount
 from replay import diagnosis
 from replay.diagnosis import Diagnosis, diagnose
 

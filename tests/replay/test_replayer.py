@@ -17,7 +17,7 @@ from eventlog.errors import (
     StepNotFoundError,
 )
 from eventlog.event import Annotated, SessionSeeded, StateChange, StateUnknown
-from eventlog.opaque_values import Registered
+from eventlog.values.opaque_values import Registered
 from replay.replayer import Replayer
 from replay.workspace import Workspace
 from snapshots.policy import EveryN

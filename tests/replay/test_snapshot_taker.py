@@ -11,7 +11,7 @@ import pytest
 from eventlog.canonical import digest, encode
 from eventlog.errors import LogUnavailableError, SnapshotError
 from eventlog.event import LineHead
-from eventlog.state_capture import Recorded
+from eventlog.recording.state_capture import Recorded
 from replay import snapshot_taker
 from replay.snapshot_taker import SnapshotTaker
 from replay.workspace import Workspace

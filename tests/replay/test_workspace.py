@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import steplog
-from eventlog import network_mount
 from eventlog.content import JsonText
 from eventlog.errors import (
     ConfigError,
@@ -24,6 +23,7 @@ from eventlog.errors import (
 )
 from eventlog.log import SessionFilter
 from eventlog.recorder import SessionRecorder
+from eventlog.sqlite import network_mount
 from eventlog.sqlite_log import SqliteLog
 from replay.workspace import Workspace, open_workspace
 from tests.support.desk import Told

@@ -21,7 +21,7 @@ from eventlog.event import SessionSeeded
 from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN
 from eventlog.recorder import SessionRecorder
-from eventlog.state_capture import Recorded
+from eventlog.recording.state_capture import Recorded
 from replay.branch import fork_session
 from replay.integrity import Kept, check_sessions
 from replay.reducer import ReducerRegistry

@@ -10,8 +10,9 @@ import random
 import sys
 from hashlib import sha256
 
-from eventlog import canonical, canonical_accelerated, canonical_reference
+from eventlog import canonical
 from eventlog.json_form import dumps
+from eventlog.values import canonical_accelerated, canonical_reference
 from tests.support.values import random_live_value, random_value, register_live_types
 
 

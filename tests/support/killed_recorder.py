@@ -18,7 +18,7 @@ from typing import Any
 from eventlog import blob_store
 from eventlog.canonical import digest
 from eventlog.recorder import SessionRecorder
-from eventlog.sqlite_store import SqliteStore
+from eventlog.sqlite.store import SqliteStore
 from replay.workspace import Workspace, open_workspace
 from snapshots.policy import EveryN
 from snapshots.snapshot_store import LocalSnapshotStore

@@ -8,7 +8,7 @@ import typer
 
 from eventlog.codec import decode_event
 from eventlog.cut import Cut
-from eventlog.kept_rows import PARTITION
+from eventlog.keeping.kept_rows import PARTITION
 from eventlog.log import EventLog, LogRecord
 from replay.cli.event_lines import EVENT_COLUMNS, EVENT_MINOR, event_cells
 from replay.cli.opened import opened

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eventlog.json_form import to_json_form
-from eventlog.opaque_values import ArrayValue, Registered
+from eventlog.values.opaque_values import ArrayValue, Registered
 from replay.cli.value_text import ARRAY_ITEMS_MAX, bytes_text, value_text
 
 

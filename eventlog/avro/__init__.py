@@ -1,0 +1,1 @@
+"""Avro by hand, led by the shipped schemas: readers, writers, forms."""

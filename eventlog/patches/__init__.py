@@ -1,0 +1,1 @@
+"""How the difference of two states is found on their canonical bytes."""

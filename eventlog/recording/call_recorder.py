@@ -1,0 +1,168 @@
+"""`CallRecorder`: the part of a recorder that records tool calls and their answers.
+
+In durability `answer`, a call is submitted and its step returned at once; its return is durable
+before the method returns. Calls of tools declared external are always durable first: such a tool
+must never run without a trace. What a retry is given back is durable too.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Unpack
+
+from eventlog.content import argument_content, result_content
+from eventlog.event import ToolCalled, ToolReturned
+from eventlog.not_given import NOT_GIVEN
+from eventlog.recording.call_book import CallBook, OpenCall
+from eventlog.recording.open_session import OpenSession
+from eventlog.recording.recorded_call import CallFields, Effects, RecordedCall, ReturnStatus
+from eventlog.recording.session_writer import SessionWriter
+from eventlog.recording.state_capture import StateCapture, StateObserver
+
+
+class CallRecorder(OpenSession):
+    """An open session and its calls: which are open, which were answered."""
+
+    def __init__(
+        self,
+        writer: SessionWriter,
+        calls: CallBook,
+        capture: StateCapture | None,
+        *,
+        read_state: Callable[[], object] | None = None,
+        observe: StateObserver | None = None,
+        resumed: bool = False,
+    ) -> None:
+        """Go on where `writer` stands; `capture` is None for a session without any state."""
+        super().__init__(writer, capture, read_state=read_state, observe=observe, resumed=resumed)
+        self._calls = calls
+
+    @property
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """Calls that have no return yet, in the order they were issued."""
+        return self._calls.open_calls
+
+    def record_tool_call(
+        self,
+        tool: str,
+        arguments: object,
+        *,
+        call_id: str | None = None,
+        effects: Effects = "unknown",
+        transport: str = "python",
+        policy: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> int:
+        """Record that a tool is called; returns the call's step.
+
+        A str is JSON text and stored as it is; other values are stored canonically. The same
+        `idempotency_key` again is the same call: its step comes back once it is durable, and
+        nothing is recorded.
+        """
+        with self._writer.lock:
+            self._writer.refuse_if_unusable()
+            if idempotency_key is not None:
+                earlier = self._calls.call_of_key(idempotency_key)
+                if earlier is not None:
+                    return self._durable(earlier)
+            body = ToolCalled(
+                tool=tool,
+                arguments=argument_content(arguments),
+                call_id=call_id,
+                transport=transport,
+                effects=effects,
+                policy=policy,
+                idempotency_key=idempotency_key,
+            )
+            started_ns = time.monotonic_ns()
+            step = self._writer.submit(
+                body,
+                actor="agent",
+                key=idempotency_key,
+                on_taken=lambda step: self._calls.note_call(step, body, started_ns),
+            )
+            return self._durable(step) if effects == "external" else step
+
+    def record_tool_return(
+        self,
+        called_step: int,
+        result: object = None,
+        *,
+        status: ReturnStatus = "ok",
+        state: object = NOT_GIVEN,
+        patch: object = NOT_GIVEN,
+        reward: float | None = None,
+        error_type: str | None = None,
+        duration_us: int | None = None,
+        terminated: bool | None = None,
+        truncated: bool | None = None,
+        duplicate_of: int | None = None,
+    ) -> int:
+        """Record the answer to the call of `called_step`; durable when it returns its step.
+
+        A str is text, `JsonText` JSON text, other values are stored canonically. `state` is the
+        state after the call, or `patch` the operations (as `state_patch.diff` gives them) that make
+        it out of the last known one; without either a callable given to `record` is asked, and
+        where there is none the step's state is recorded as unknown. `duplicate_of` is the step of
+        an earlier answer that this one repeats.
+
+        Raises `StepConflictError` for a second answer to one call (a call with an idempotency key
+        gives its first answer's step), `StateError` for a patch that does not fit.
+        """
+        with self._writer.lock:
+            self._writer.refuse_if_unusable()
+            earlier = self._calls.return_of(called_step)
+            if earlier is not None and self._calls.is_keyed(called_step):
+                return self._durable(earlier)
+            call = self._calls.open_call(called_step)
+            self._require_recorded(duplicate_of=duplicate_of)
+            if duration_us is None:
+                duration_us = call.elapsed_us(time.monotonic_ns())
+            body = ToolReturned(
+                called_step=called_step,
+                status=status,
+                result=None if result is None else result_content(result),
+                error_type=error_type,
+                duration_us=duration_us,
+                reward=None if reward is None else float(reward),
+                terminated=terminated,
+                truncated=truncated,
+                duplicate_of=duplicate_of,
+            )
+            captured = self._captured_after(
+                state,
+                pure=call.effects == "pure",
+                unsaid="the result was recorded without a state",
+                patch=patch,
+            )
+            return self._append(
+                body,
+                actor="tool",
+                captured=captured,
+                on_taken=lambda step: self._calls.note_return(called_step, step),
+            )
+
+    def call(self, tool: str, arguments: object, **fields: Unpack[CallFields]) -> RecordedCall:
+        """Record a call around a `with` block: duration, result or exception, state at the end.
+
+        Takes the keyword arguments of `record_tool_call`. Raises `StateError` for the first call
+        after a resume if the environment's state is not the restored one.
+        """
+        with self._writer.lock:
+            self._writer.refuse_if_unusable()
+            self._refuse_another_state()
+            step = self.record_tool_call(tool, arguments, **fields)
+            return RecordedCall(self.record_tool_return, step, self._calls.return_of(step))
+
+    def interrupt_open_calls(self) -> tuple[int, ...]:
+        """Answer every open call with `interrupted`, as after a crash. Returns the steps."""
+        with self._writer.lock:
+            self._writer.refuse_if_unusable()
+            self._refuse_another_state()
+            return tuple(
+                self.record_tool_return(call.step, status="interrupted") for call in self.open_calls
+            )
+
+    def _durable(self, step: int) -> int:
+        """The step, once everything recorded so far is durable: only then may it be told."""
+        self.flush()
+        return step

@@ -1,0 +1,1 @@
+"""The parts of the SQLite keeper: connection, lock, committer, rows, damage."""

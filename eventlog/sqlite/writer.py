@@ -1,0 +1,215 @@
+"""`SqliteWriter`: the one thread of a process that writes to a log, shared by all its handles.
+
+Requests wait in a queue of bounded size; each commit takes all that wait, so that many writers
+share one sync to disk and one alone never waits for a timer. A forked child has no writer: it makes
+its own when it first writes, and never touches what it inherited.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from eventlog.errors import AppendUncertainError, LogError, LogUnavailableError, SteplogError
+from eventlog.sqlite.committer import Committer, Failed, Request, give_answers
+
+IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Events submitted and not answered yet; more must wait. One larger batch may go alone."""
+DEADLINE_S: Final = 30.0
+"""How long a submission waits for room, and a request for its turn to write."""
+COMMIT_DEADLINE_S: Final = 60.0
+"""How long a commit may take: then its requests are answered, with their outcome unknown."""
+BATCH_REQUESTS_MAX: Final = 4_096
+"""Requests in one commit: bounds how long other processes wait."""
+_WATCH_EVERY_S: Final = 0.5
+
+_logger = logging.getLogger("steplog.log")
+
+
+class SqliteWriter:
+    """Queue and thread in front of one `Committer`. All methods may be called from any thread.
+
+    A second thread minds deadlines: nobody waits for ever for a disk, or for another process.
+    """
+
+    def __init__(self, path: Path, commit_deadline_s: float) -> None:
+        self.committer: Final = Committer(path)
+        self.commit_deadline_s = commit_deadline_s
+        self._path = path
+        self._waiting: deque[tuple[float, Request]] = deque()
+        self._in_flight_bytes = 0
+        self._stopping = False
+        self._batch: list[Request] = []
+        """What is with the committer and has no answer yet; used with the lock held."""
+        self._taken_bytes = 0
+        self._is_overdue = False
+        self._is_busy = False
+        self._phase = 0
+        """Counts what the thread comes to: work, a batch, its outcome."""
+        self._ended = threading.Event()
+        lock = threading.Lock()
+        self._work = threading.Condition(lock)
+        self._room = threading.Condition(lock)
+        self._thread: threading.Thread | None = None
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises `LogUnavailableError` where no room comes free in time."""
+        size = request.size_bytes
+        with self._work:
+            if self._is_full(size):
+                self._await_room(size)
+            if self._stopping:
+                raise LogError("this log handle is closed", hint="open the log again")
+            self._in_flight_bytes += size
+            self._waiting.append((time.monotonic() + DEADLINE_S, request))
+            if self._thread is None:
+                # A daemon: an interpreter that exits without a close is not held up by it.
+                self._thread = threading.Thread(
+                    target=self._serve, name="steplog-writer", daemon=True
+                )
+                self._thread.start()
+                threading.Thread(
+                    target=self._mind_deadlines, name="steplog-deadlines", daemon=True
+                ).start()
+            self._work.notify()
+
+    def shorten_deadline(self, commit_deadline_s: float) -> None:
+        """A commit may take no longer than the most impatient handle allows."""
+        self.commit_deadline_s = min(self.commit_deadline_s, commit_deadline_s)
+
+    def stop(self) -> None:
+        """Serve what was submitted, then end the thread and close the connection.
+
+        Where the disk or another process keeps the log from being written, waiting ends at last:
+        what was submitted has been answered by then.
+        """
+        with self._work:
+            self._stopping = True
+            self._work.notify_all()
+            self._room.notify_all()
+            thread = self._thread
+        if thread is None:
+            self.committer.close()
+            return
+        thread.join(DEADLINE_S + self.commit_deadline_s)
+        if thread.is_alive():
+            _logger.warning("%s is let go of while a write to it is stuck", self._path)
+
+    def _is_full(self, size: int) -> bool:
+        in_flight = self._in_flight_bytes
+        return in_flight > 0 and in_flight + size > IN_FLIGHT_BYTES_MAX
+
+    def _await_room(self, size: int) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while self._is_full(size) and not self._stopping:
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._room.wait(left):
+                raise LogUnavailableError(
+                    f"{self._in_flight_bytes} bytes wait to be written to {self._path}; no room "
+                    f"came free within {DEADLINE_S:g} s",
+                    hint="check the disk; wait for what was submitted before submitting more",
+                )
+
+    def _serve(self) -> None:
+        while self._await_work():
+            outcomes = self.committer.serve(self._take)
+            in_time = self._finish()
+            self.committer.settle(outcomes, in_time=in_time)
+            if in_time:
+                give_answers(outcomes)
+            self.committer.checkpoint_if_due()
+        self.committer.close()
+        self._ended.set()
+
+    def _await_work(self) -> bool:
+        """Wait until something is there to be served; False where nothing will come any more."""
+        with self._work:
+            self._is_busy = False
+            while not self._waiting and not self._stopping:
+                self._work.wait()
+            self._is_busy = True
+            self._phase += 1
+            return bool(self._waiting)
+
+    def _take(self) -> Sequence[Request]:
+        """What waits, each request begun; those that were withdrawn are left out."""
+        with self._work:
+            self._phase += 1
+            while self._waiting and len(self._batch) < BATCH_REQUESTS_MAX:
+                request = self._waiting.popleft()[1]
+                self._taken_bytes += request.size_bytes
+                if request.answer.set_running_or_notify_cancel():
+                    self._batch.append(request)
+            return tuple(self._batch)
+
+    def _finish(self) -> bool:
+        """The batch is through. False where it was too late: its requests have been answered."""
+        with self._work:
+            self._phase += 1
+            in_time = not self._is_overdue
+            self._is_overdue = False
+            self._batch.clear()
+            self._in_flight_bytes -= self._taken_bytes
+            self._taken_bytes = 0
+            self._room.notify_all()
+            return in_time
+
+    def _mind_deadlines(self) -> None:
+        """Answer what waits too long, because the thread does not come on.
+
+        Its standstill is counted in looks, not read from a clock: a process that was stopped for a
+        while finds its deadlines where it left them.
+        """
+        phase, stuck_s = 0, 0.0
+        look_s = min(_WATCH_EVERY_S, self.commit_deadline_s / 4)
+        while not self._ended.wait(look_s):
+            with self._work:
+                stands_still = self._is_busy and self._phase == phase
+                phase = self._phase
+            stuck_s = stuck_s + look_s if stands_still else 0.0
+            if self.committer.waits_for_lock or stuck_s >= DEADLINE_S:
+                self._refuse_late()
+            if stuck_s >= self.commit_deadline_s:
+                self._give_batch_up()
+            look_s = min(_WATCH_EVERY_S, self.commit_deadline_s / 4)
+
+    def _refuse_late(self) -> None:
+        """Answer what has waited for its turn too long: nothing of it is written."""
+        now = time.monotonic()
+        late: list[Request] = []
+        with self._work:
+            while self._waiting and self._waiting[0][0] < now:
+                late.append(self._waiting.popleft()[1])
+            self._in_flight_bytes -= sum(request.size_bytes for request in late)
+            self._room.notify_all()
+        if self.committer.waits_for_lock:
+            what = f"another process has held {self._path} locked for {DEADLINE_S:g} s"
+            hint = "end or continue that process (`lslocks` names it), then try again"
+        else:
+            what = f"a write to {self._path} before this one has been stuck for {DEADLINE_S:g} s"
+            hint = "check the disk, then try again"
+        error = LogUnavailableError(what, hint=hint)
+        give_answers([(request, Failed(error)) for request in late])
+
+    def _give_batch_up(self) -> None:
+        """Answer what is with the committer for too long: its outcome is unknown."""
+        with self._work:
+            if not self._batch:
+                return
+            batch = self._batch.copy()
+            self._batch.clear()
+            self._is_overdue = True
+        give_answers([(request, Failed(self._overdue(request))) for request in batch])
+
+    def _overdue(self, request: Request) -> SteplogError:
+        what = f"{self._path} did not answer for {self.commit_deadline_s:g} s"
+        if not request.session_ids:
+            return LogUnavailableError(what, hint="check the disk, then try again")
+        return AppendUncertainError(
+            f"{what}: whether the events are there is unknown",
+            hint="check the disk; call reconcile for the session before more is appended to it",
+            session_id=request.session_ids[0],
+        )
