@@ -55,9 +55,9 @@ if TYPE_CHECKING:  # The one place for it: a lazy face still shows its names to 
     from eventlog.errors import SteplogError
     from eventlog.event import Event
     from eventlog.log import SessionFilter
-    from eventlog.opaque_values import Registered
     from eventlog.recorder import SessionRecorder
-    from eventlog.registered_types import register_type
+    from eventlog.values.opaque_values import Registered
+    from eventlog.values.registered_types import register_type
     from eventlog.version import VERSION as __version__  # noqa: N811
     from replay.integrity import Expectation
     from replay.reducer import Reducer
@@ -93,7 +93,7 @@ _HOMES: Final = {
     "Expectation": ("replay.integrity", "Expectation"),
     "JsonText": ("eventlog.content", "JsonText"),
     "Reducer": ("replay.reducer", "Reducer"),
-    "Registered": ("eventlog.opaque_values", "Registered"),
+    "Registered": ("eventlog.values.opaque_values", "Registered"),
     "Replayed": ("replay.replayer", "Replayed"),
     "SessionFilter": ("eventlog.log", "SessionFilter"),
     "SessionRecorder": ("eventlog.recorder", "SessionRecorder"),
@@ -101,7 +101,7 @@ _HOMES: Final = {
     "Workspace": ("replay.workspace", "Workspace"),
     "__version__": ("eventlog.version", "VERSION"),
     "open_workspace": ("replay.workspace", "open_workspace"),
-    "register_type": ("eventlog.registered_types", "register_type"),
+    "register_type": ("eventlog.values.registered_types", "register_type"),
 }
 
 
