@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from eventlog.canonical import digest
 from replay.workspace import Workspace, open_workspace
 from tests.support.desk import Desk
@@ -21,9 +23,11 @@ from tests.support.killed_recorder import SEED, SESSION, play, take_up
 from tests.support.processes import python_script
 from tests.support.scale import scaled
 
-KILLS = scaled(25, 200)
-RESUME_KILLS = scaled(8, 60)
-CLOSE_KILLS = scaled(8, 60)
+ROUNDS = range(scaled(1, 8))
+"""Each in a workspace of its own, so that what is folded again after each kill stays short."""
+KILLS = 25
+RESUME_KILLS = 8
+CLOSE_KILLS = 8
 LIFE_S = (0.0, 0.25)
 """How long a child goes on after it was first told something, before its parent kills it."""
 POINTS = ("time", "time", "commit", "committed", "blob", "snapshot")
@@ -90,12 +94,15 @@ def compare(ws: Workspace, kept: list[Kept], rng: random.Random, states: int) ->
         assert [report.verdict for report in ws.check(session)] == ["ok"]
 
 
-def test_every_acknowledged_step_survives_and_the_session_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", ROUNDS)
+def test_every_acknowledged_step_survives_and_the_session_goes_on(
+    tmp_path: Path, number: int
+) -> None:
     folder = tmp_path / "ws"
-    rng = random.Random(51)
+    rng = random.Random(510 + number)
     every: list[Kept] = []
     for kill in range(KILLS):
-        kept = run_and_kill(folder, "record", kill, rng)
+        kept = run_and_kill(folder, "record", number * KILLS + kill, rng)
         every += kept
         with open_workspace(folder) as ws:
             compare(ws, kept, rng, states=2)
@@ -116,9 +123,10 @@ def test_every_acknowledged_step_survives_and_the_session_goes_on(tmp_path: Path
     print(f"{KILLS} kills: {len(every)} acknowledged steps, {calls} calls, 0 lost")
 
 
-def test_kills_while_a_session_is_taken_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", ROUNDS)
+def test_kills_while_a_session_is_taken_over(tmp_path: Path, number: int) -> None:
     folder = tmp_path / "ws"
-    rng = random.Random(52)
+    rng = random.Random(520 + number)
     desk = Desk(SEED)
     with open_workspace(folder) as ws:
         session = take_up(ws, desk)
@@ -140,9 +148,10 @@ def test_kills_while_a_session_is_taken_over(tmp_path: Path) -> None:
     print(f"{RESUME_KILLS} kills: {len(every)} claims acknowledged, 0 lost")
 
 
-def test_kills_while_sessions_are_closed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", ROUNDS)
+def test_kills_while_sessions_are_closed(tmp_path: Path, number: int) -> None:
     folder = tmp_path / "ws"
-    rng = random.Random(53)
+    rng = random.Random(530 + number)
     every: list[Kept] = []
     for kill in range(CLOSE_KILLS):
         kept = run_and_kill(folder, "close", kill % 4, rng)
