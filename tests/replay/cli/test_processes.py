@@ -20,6 +20,11 @@ from tests.support.sources import ROOT
 COMMAND = [sys.executable, "-m", "replay.cli"]
 
 
+def interruptible() -> None:
+    """In the child: a run started in the background ignores SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with the sessions `desk/1` and `open`."""
@@ -79,6 +84,7 @@ def test_an_interrupt_is_130_and_says_nothing(workspace: Path) -> None:
         cwd=ROOT,
         stdout=PIPE,
         stderr=PIPE,
+        preexec_fn=interruptible,
     )
     assert child.stdout is not None
     assert child.stderr is not None
@@ -95,7 +101,10 @@ def test_following_shows_another_processs_events_at_once(tmp_path: Path) -> None
     with open_workspace(tmp_path) as ws:
         session = ws.record("s", environment="desk")
         child = subprocess.Popen(
-            [*COMMAND, "-w", str(tmp_path), "tail", "-f", "--json"], cwd=ROOT, stdout=PIPE
+            [*COMMAND, "-w", str(tmp_path), "tail", "-f", "--json"],
+            cwd=ROOT,
+            stdout=PIPE,
+            preexec_fn=interruptible,
         )
         assert child.stdout is not None
         assert json.loads(child.stdout.readline())["step"] == 0
@@ -131,11 +140,14 @@ def read_only(workspace: Path) -> Iterator[Path]:
 
 # Everything is loaded before root is given up: the interpreter may lie where only root can read.
 AS_NOBODY = """
-import os, sys
+import io, os, sys
+from contextlib import redirect_stdout
 import email.message, email.parser, encodings.idna, importlib.metadata, replay.diagnosis
 from replay.cli.main import VERBS, load_verb, run_command
 for verb in VERBS:
     load_verb(verb)
+    with redirect_stdout(io.StringIO()):
+        run_command([verb, "--help"])
 if os.getuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
