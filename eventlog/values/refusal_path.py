@@ -22,9 +22,11 @@ def refusal_error(
     """
     value, path, depth = root, "$", 0
     why, hint = refusal.why, refusal.hint
-    around: dict[int, str] = {}
+    # With each path the object itself: an id is another's as soon as its object is gone, and what
+    # a codec made of a value is held by nobody else.
+    around: dict[int, tuple[str, object]] = {}
     while id(value) not in around:
-        around[id(value)] = path
+        around[id(value)] = path, value
         for step, part, inside in _parts(value, depth):
             try:
                 encode_part(part, inside)
@@ -35,7 +37,7 @@ def refusal_error(
         else:
             break
     else:
-        why, hint = f"is the object at {around[id(value)]}: it contains itself", "cut the cycle"
+        why, hint = f"is the object at {around[id(value)][0]}: it contains itself", "cut the cycle"
     kind = type(value).__qualname__
     return ValueNotEncodableError(f"{kind} at {path} {why}", hint=hint, path=path)
 

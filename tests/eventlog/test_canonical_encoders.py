@@ -369,3 +369,15 @@ def test_reference_serves_where_ormsgpack_is_missing(monkeypatch: pytest.MonkeyP
         monkeypatch.undo()
         importlib.reload(canonical)
     assert canonical.encode is canonical_accelerated.encode
+
+
+@pytest.mark.parametrize("encoder", [canonical_accelerated, canonical_reference])
+def test_a_deep_value_that_codecs_close_level_by_level_is_not_taken_for_a_cycle(
+    encoder: ModuleType,
+) -> None:
+    deep: object = "end"
+    for _ in range(150):
+        deep = collections.deque([deep])
+    with pytest.raises(ValueNotEncodableError, match="is nested in 200 containers") as caught:
+        encoder.encode(deep)
+    assert "contains itself" not in caught.value.message
