@@ -17,9 +17,15 @@ from typing import Final
 from eventlog.content import BlobRef
 from eventlog.durable_file import hint_of, sync_folder, write_whole
 from eventlog.errors import BlobCorruptError, LogUnavailableError
+from eventlog.untrusted_file import UnfitFile, open_untrusted, read_at_most
 
 _BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")
 _FAN_OUT_NAME: Final = re.compile(r"[0-9a-f]{2}")
+
+# Something stands at the path, but nothing that gives its bytes: no matter of the whole store.
+_DAMAGE_ERRNOS: Final = frozenset(
+    (errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.ELOOP, errno.ENXIO, errno.ENODEV)
+)
 
 
 class BlobStore(ABC):
@@ -111,11 +117,13 @@ class LocalBlobStore(BlobStore):
         """The exact bytes, re-hashed. Raises `BlobCorruptError` where missing or damaged."""
         path = self._path(ref.digest)
         try:
-            data = path.read_bytes()
+            data = _read(path, ref)
+        except UnfitFile as error:
+            raise _damaged(ref, str(path), str(error)) from None
         except (FileNotFoundError, NotADirectoryError):
             raise _missing(ref, str(path)) from None
         except OSError as error:
-            if error.errno in (errno.EIO, errno.EISDIR, errno.EUCLEAN):
+            if error.errno in _DAMAGE_ERRNOS:
                 raise BlobCorruptError(
                     f"blob {ref.digest.hex()} cannot be read from {path}: {error.strerror}",
                     hint="restore the file from a copy; `steplog check` lists what refers to it",
@@ -171,21 +179,31 @@ def _blobs_of_fan(fan: Path) -> Iterator[BlobRef]:
 def _holds(path: Path, ref: BlobRef) -> bool:
     """Whether the file is there with the right bytes; a damaged one is to be written anew."""
     try:
-        if path.stat().st_size != ref.size:
-            return False
-        return sha256(path.read_bytes()).digest() == ref.digest
-    except OSError:
+        return sha256(_read(path, ref)).digest() == ref.digest
+    except (OSError, UnfitFile):
         return False
+
+
+def _read(path: Path, ref: BlobRef) -> bytes:
+    """What the file holds, read only where it has the blob's size."""
+    with open_untrusted(path, follow_links=True) as (file, size):
+        if size != ref.size:
+            raise UnfitFile(f"{size} bytes found, {ref.size} expected")
+        return read_at_most(file, size + 1)
 
 
 def _checked(data: bytes, ref: BlobRef, place: str) -> bytes:
     if len(data) != ref.size or sha256(data).digest() != ref.digest:
-        raise BlobCorruptError(
-            f"blob {ref.digest.hex()} in {place} is damaged: {len(data)} bytes found, "
-            f"{ref.size} expected, and they do not have its SHA-256",
-            hint="restore the file from a copy; putting the same bytes again also mends it",
-        )
+        found = f"{len(data)} bytes found, {ref.size} expected"
+        raise _damaged(ref, place, f"{found}, and they do not have its SHA-256")
     return data
+
+
+def _damaged(ref: BlobRef, place: str, what: str) -> BlobCorruptError:
+    return BlobCorruptError(
+        f"blob {ref.digest.hex()} in {place} is damaged: {what}",
+        hint="restore the file from a copy; putting the same bytes again also mends it",
+    )
 
 
 def _missing(ref: BlobRef, place: str) -> BlobCorruptError:

@@ -16,8 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import ConfigError, LogUnavailableError
+from eventlog.untrusted_file import UnfitFile, read_whole
 
 CONFIG_FILE: Final = "steplog.toml"
+CONFIG_BYTES_MAX: Final = 64 * 1024
 WORKSPACE_FORMAT: Final = 1
 _PLACE_HINT: Final = "give a folder, or file:///a/folder"
 
@@ -60,10 +62,13 @@ def _path_of_url(rest: str) -> str:
 
 
 def read_config(folder: Path) -> WorkspaceConfig | None:
-    """The workspace's settings; None where there is no `steplog.toml`. Raises `ConfigError`."""
+    """The workspace's settings; None where there is no `steplog.toml`.
+
+    Raises `ConfigError`; `LogUnavailableError` where there is no permission to read it.
+    """
     path = folder / CONFIG_FILE
     try:
-        text = path.read_text("utf-8")
+        text = read_whole(path, bytes_max=CONFIG_BYTES_MAX).decode("utf-8")
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
@@ -71,7 +76,11 @@ def read_config(folder: Path) -> WorkspaceConfig | None:
             f"{folder} is not a folder",
             hint=f"give the folder of the workspace, not a file in it: {_folder_above(folder)}",
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except PermissionError as error:
+        raise LogUnavailableError(
+            f"cannot read {path}: {error.strerror}", hint="mend the owner and mode of this file"
+        ) from error
+    except (OSError, UnfitFile, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}", hint="make it readable UTF-8") from error
     try:
         settings = tomllib.loads(text)

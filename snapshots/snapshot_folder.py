@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from eventlog.errors import SnapshotError
+from eventlog.untrusted_file import UnfitFile, open_untrusted, read_at_most, read_whole
 
 Report: TypeAlias = Callable[[SnapshotError], None]
 
@@ -102,15 +103,12 @@ def _entries_in(folder: Path, report: Report) -> "list[os.DirEntry[str]]":
 def _read(path: Path, bytes_max: int, *, whole: bool) -> bytes:
     refuse_links(path.parent)
     try:
-        # Neither a link nor a pipe is opened: a pipe would wait for a writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise damaged(path, "it is not a file")
-            if whole and status.st_size > bytes_max:
-                raise damaged(path, f"it has {status.st_size} bytes; at most {bytes_max} are read")
-            return file.readall() if whole else file.read(bytes_max)
+        if whole:
+            return read_whole(path, bytes_max=bytes_max, follow_links=False)
+        with open_untrusted(path, follow_links=False) as (file, _size):
+            return read_at_most(file, bytes_max)
+    except UnfitFile as error:
+        raise damaged(path, str(error)) from None
     except OSError as error:
         reason = "it is missing" if error.errno == errno.ENOENT else error.strerror or str(error)
         raise damaged(path, reason) from error

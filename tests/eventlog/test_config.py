@@ -1,12 +1,19 @@
 """`steplog.toml` and the places of workspaces: refused by name, and only by errors of ours."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from eventlog.config import WorkspaceConfig, create_config, read_config, workspace_folder
-from eventlog.errors import ConfigError
+from eventlog.config import (
+    CONFIG_FILE,
+    WorkspaceConfig,
+    create_config,
+    read_config,
+    workspace_folder,
+)
+from eventlog.errors import ConfigError, LogUnavailableError
 
 
 def read(folder: Path, text: str) -> WorkspaceConfig | None:
@@ -99,3 +106,29 @@ def test_a_working_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.Monke
     gone.rmdir()
     with pytest.raises(ConfigError, match="names no folder"):
         workspace_folder("x")
+
+
+def test_a_config_larger_than_memory_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / CONFIG_FILE).touch()
+    os.truncate(tmp_path / CONFIG_FILE, 60 << 30)
+    with pytest.raises(ConfigError, match="at most 65536 are read"):
+        read_config(tmp_path)
+
+
+def test_a_pipe_in_place_of_the_config_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / CONFIG_FILE)
+    with pytest.raises(ConfigError, match="it is not a file"):
+        read_config(tmp_path)
+
+
+def test_a_config_one_may_not_read_is_an_unavailable_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_config(tmp_path)
+
+    def refuse(path: object, flags: int) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(LogUnavailableError, match="Permission denied"):
+        read_config(tmp_path)

@@ -1,6 +1,8 @@
 """Damage to the files of a local blob store: the exact bytes, or an error naming the blob."""
 
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,37 @@ def test_a_damaged_blob_is_never_given_out(tmp_path: Path) -> None:
         # Putting the right bytes again mends it.
         assert store.put_blob(whole) == ref
         assert store.get_blob(ref) == whole
+
+
+SPARSE_BYTES = 60 << 30
+
+
+def _grown(path: Path) -> None:
+    path.touch()
+    os.truncate(path, SPARSE_BYTES)
+
+
+@pytest.mark.parametrize(
+    "stand_in",
+    [
+        _grown,
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(path),
+        lambda path: path.mkdir(),
+    ],
+    ids=["grown_past_memory", "pipe", "link_to_dev_zero", "link_to_itself", "folder"],
+)
+def test_what_stands_in_a_blobs_place_is_refused_before_it_is_read(
+    tmp_path: Path, stand_in: Callable[[Path], None]
+) -> None:
+    store = LocalBlobStore(tmp_path / "blobs")
+    ref = store.put_blob(b"x" * 1000)
+    path = store.folder / ref.digest.hex()[:2] / ref.digest.hex()
+    path.unlink()
+    stand_in(path)
+    with pytest.raises(BlobCorruptError, match=ref.digest.hex()):
+        store.get_blob(ref)
+    if not path.is_dir():
+        assert store.put_blob(b"x" * 1000) == ref
+        assert store.get_blob(ref) == b"x" * 1000
