@@ -55,15 +55,14 @@ class CallRecorder(OpenSession):
         """Record that a tool is called; returns the call's step.
 
         A str is JSON text and stored as it is; other values are stored canonically. The same
-        `idempotency_key` again is the same call: its step comes back once it is durable, and
-        nothing is recorded.
+        `idempotency_key` again is the same call, as long as the session goes on: its step comes
+        back once it is durable, and nothing is recorded.
+
+        Raises `StepConflictError` where the key belongs to a call of another tool or with other
+        arguments, `ConfigError` for more than 1,000,000 keys in the session.
         """
         with self._writer.lock:
             self._writer.refuse_if_unusable()
-            if idempotency_key is not None:
-                earlier = self._calls.call_of_key(idempotency_key)
-                if earlier is not None:
-                    return self._durable(earlier)
             body = ToolCalled(
                 tool=tool,
                 arguments=argument_content(arguments),
@@ -73,6 +72,9 @@ class CallRecorder(OpenSession):
                 policy=policy,
                 idempotency_key=idempotency_key,
             )
+            earlier = self._calls.retried_call(body)
+            if earlier is not None:
+                return self._durable(earlier)
             started_ns = time.monotonic_ns()
             step = self._writer.submit(
                 body,
