@@ -227,6 +227,14 @@ class EventLog(ABC):
     def session_info(self, session_id: str) -> SessionInfo:
         """One session. Raises `SessionNotFoundError`, `IntegrityError` where rows disagree."""
 
+    def session_ids(self) -> Iterator[str]:
+        """The ids of all sessions, in the order they began; those that are lost are passed over.
+
+        For `check`, which must come to the sound ones too. Raises `IntegrityError` where the rest
+        cannot be read at all.
+        """
+        return (info.session_id for info in self.list_sessions())
+
     @abstractmethod
     def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
         """Re-hash and cross-check what is stored; None means everything in the log."""

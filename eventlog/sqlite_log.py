@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
-from eventlog.errors import LogError
+from eventlog.errors import IntegrityError, LogError
 from eventlog.event import LineHead
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.keeping.append_rule import Append, require_whole_batch
@@ -33,9 +33,11 @@ from eventlog.sqlite.committer import Answer, Request
 from eventlog.sqlite.connection import create_log
 from eventlog.sqlite.damage import find_log_damage
 from eventlog.sqlite.errors import errors_of
+from eventlog.sqlite.head import checked_head
 from eventlog.sqlite.network_mount import refuse_network_mount
 from eventlog.sqlite.process import give_back_writer, never_finalise, share_writer
-from eventlog.sqlite.reader import SqliteReader
+from eventlog.sqlite.reader import LIST_PAGE, SqliteReader
+from eventlog.sqlite.rows import SqliteRows
 from eventlog.sqlite.store import SqliteStore
 from eventlog.sqlite.writer import COMMIT_DEADLINE_S
 
@@ -195,6 +197,17 @@ class SqliteLog(EventLog):
         """One session, its head held against the event it names."""
         return self._here().reader.session_info(session_id)
 
+    def session_ids(self) -> Iterator[str]:
+        """The ids in all head rows that are sound."""
+        reader, after = self._here().reader, 0
+        while True:
+            with reader.connection() as db:
+                page = SqliteRows(db).head_rows(after, LIST_PAGE)
+            if not page:
+                return
+            yield from (str(row[1]) for row in page if _is_sound(row))
+            after = page[-1][0]
+
     def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
         """Re-hash and cross-check what is stored."""
         return find_log_damage(self._here().reader, self._path, session_ids)
@@ -272,3 +285,12 @@ def _forget_parents() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_parents)
+
+
+def _is_sound(row: tuple[object, ...]) -> bool:
+    """Whether a head row is as it was written."""
+    try:
+        checked_head(row)
+    except IntegrityError:
+        return False
+    return type(row[1]) is str

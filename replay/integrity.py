@@ -7,6 +7,7 @@ reported and never raised; a log that cannot be reached is.
 """
 
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
@@ -113,16 +114,17 @@ def check_sessions(
 
 
 def _check_all(kept: Kept, expect: Sequence[Expectation]) -> Iterator[CheckReport]:
-    by_session: dict[str | None, list[Finding]] = {}
+    by_session: dict[str, list[Finding]] = {}
+    of_log: list[str] = []
     for finding in kept.log.find_damage():
-        by_session.setdefault(finding.session_id, []).append(finding)
-    known: dict[str, None] = {}
-    of_log = [_told(finding) for finding in by_session.pop(None, [])]
-    try:
-        known.update((info.session_id, None) for info in kept.log.list_sessions())
-    except IntegrityError as error:
-        of_log.append(_named(error))
-    known.update(dict.fromkeys(sorted(each for each in by_session if each is not None)))
+        # A damaged log may name a session by what is no text: that is of no session.
+        if type(finding.session_id) is str:
+            by_session.setdefault(finding.session_id, []).append(finding)
+        else:
+            of_log.append(_told(finding))
+    known, problem = _listed(kept.log)
+    of_log += [] if problem is None else [_named(problem)]
+    known.update(dict.fromkeys(sorted(by_session)))
     of_log += _strange_snapshots(kept.snapshots, known)
     if of_log:
         yield CheckReport(LOG_ITSELF, DAMAGED, 0, 0, 0, 0, 0, None, _shortened(of_log))
@@ -130,6 +132,22 @@ def _check_all(kept: Kept, expect: Sequence[Expectation]) -> Iterator[CheckRepor
         expected = [one for one in expect if one.session == each]
         yield _SessionCheck(kept, each, by_session.get(each, [])).run(expected)
     yield from _missing(expect, known.keys())
+
+
+def _listed(log: EventLog) -> tuple[dict[str, None], IntegrityError | None]:
+    """The sessions that the log knows by name, and the first thing wrong in its list of them.
+
+    The list ends there; the sound sessions after it have reports of their own all the same.
+    """
+    known: dict[str, None] = {}
+    try:
+        for info in log.list_sessions():
+            known[info.session_id] = None
+    except IntegrityError as error:
+        with suppress(IntegrityError):
+            known.update(dict.fromkeys(log.session_ids()))
+        return known, error
+    return known, None
 
 
 def _missing(expect: Sequence[Expectation], known: Container[str]) -> Iterator[CheckReport]:
@@ -292,7 +310,8 @@ class _SessionCheck:
         self._verdict = max(self._verdict, verdict, key=VERDICTS.index)
         if detail not in self._details[-DETAILS_MAX:]:
             self._details.append(detail)
-        if step is not None and (self._first_bad is None or step < self._first_bad):
+        # A damaged row may give a step that is no number.
+        if type(step) is int and (self._first_bad is None or step < self._first_bad):
             self._first_bad = step
 
 

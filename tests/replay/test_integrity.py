@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from eventlog.canonical import digest, encode
 from eventlog.content import STATE_PATCH, Content
 from eventlog.errors import SessionNotFoundError
 from eventlog.event import Annotated, LineHead, SessionClosed, StateChange
+from eventlog.log import Finding
 from replay.integrity import (
     EXIT_CODE_OF_VERDICT,
     LOG_ITSELF,
@@ -302,3 +304,30 @@ def test_snapshots_of_a_session_that_the_log_lacks(ws: Workspace, play: Play) ->
         ("s", "ok"),
     ]
     assert "'lost'" in reports[0].details[0]
+
+
+def test_sound_sessions_after_a_lost_one_have_reports_of_their_own(ws: Workspace) -> None:
+    """The list of sessions ended at the lost one, and with it what was checked."""
+    for name in "wxyz":
+        ws.record(name, environment="desk").close()
+    damage(ws, "DELETE FROM head WHERE session='x'")
+    verdicts = {report.session: report.verdict for report in ws.check()}
+    assert verdicts == {LOG_ITSELF: "damaged", "w": "ok", "x": "damaged", "y": "ok", "z": "ok"}
+
+
+def test_findings_that_name_no_session_or_step_by_their_type_are_of_the_log(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of a wrong type made `check` end in a TypeError."""
+    ws.record("s", environment="desk").close()
+    wrong: Any = [b"a", 7, None, 2.5]
+    findings = [Finding(each, None, None, "EventCorruptError", f"of {each!r}") for each in wrong]
+    steps: Any = ["x", b"\0", 1]
+    findings += [Finding("s", step, None, "EventCorruptError", "a step") for step in steps]
+    monkeypatch.setattr(ws.log, "find_damage", lambda _names=None: iter(findings))
+    of_log, of_session = ws.check()
+    assert of_log.session == LOG_ITSELF
+    assert [detail.partition(": ")[2] for detail in of_log.details] == [
+        f"of {each!r}" for each in wrong
+    ]
+    assert (of_session.session, of_session.first_bad) == ("s", 1)
