@@ -7,16 +7,30 @@ must never run without a trace. What a retry is given back is durable too.
 
 import time
 from collections.abc import Callable
-from typing import Unpack
+from functools import partial
+from typing import Final, NotRequired, TypedDict, Unpack
 
 from eventlog.content import argument_content, result_content
-from eventlog.event import ToolCalled, ToolReturned
-from eventlog.not_given import NOT_GIVEN
+from eventlog.event import StateChanged, ToolCalled, ToolReturned
+from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.recording.call_book import CallBook, OpenCall
 from eventlog.recording.open_session import OpenSession
 from eventlog.recording.recorded_call import CallFields, Effects, RecordedCall, ReturnStatus
 from eventlog.recording.session_writer import SessionWriter
 from eventlog.recording.state_capture import StateCapture, StateObserver
+
+RAN_AGAIN: Final = "a retried call ran again"
+"""The reason of the state change that the block of an answered call left behind."""
+
+
+class _BlockEnd(TypedDict):
+    """What the end of a `with` block says of its call."""
+
+    status: ReturnStatus
+    state: object
+    patch: object
+    reward: float | None
+    error_type: NotRequired[str]
 
 
 class CallRecorder(OpenSession):
@@ -153,7 +167,8 @@ class CallRecorder(OpenSession):
             self._writer.refuse_if_unusable()
             self._refuse_another_state()
             step = self.record_tool_call(tool, arguments, **fields)
-            return RecordedCall(self.record_tool_return, step, self._calls.return_of(step))
+            end = partial(self._end_block, pure=fields.get("effects") == "pure")
+            return RecordedCall(end, step, self._calls.return_of(step))
 
     def interrupt_open_calls(self) -> tuple[int, ...]:
         """Answer every open call with `interrupted`, as after a crash. Returns the steps."""
@@ -163,6 +178,26 @@ class CallRecorder(OpenSession):
             return tuple(
                 self.record_tool_return(call.step, status="interrupted") for call in self.open_calls
             )
+
+    def _end_block(
+        self, called_step: int, result: object, *, pure: bool, **fields: Unpack[_BlockEnd]
+    ) -> int:
+        """Record the return that ends a `with` block; of an answered call, what the block did."""
+        with self._writer.lock:
+            answered = self._calls.return_of(called_step)
+            if answered is None or not self._calls.is_keyed(called_step):
+                return self.record_tool_return(called_step, result, **fields)
+            self._record_rerun(fields["state"], fields["patch"], pure=pure)
+            return answered
+
+    def _record_rerun(self, state: object, patch: object, *, pure: bool) -> None:
+        """What a block did to the state although its call was answered before: never lost."""
+        said = not (isinstance(state, NotGiven) and isinstance(patch, NotGiven))
+        if not said and (self._capture is None or self._read_state is None):
+            return
+        captured = self._captured_after(state, pure=pure, unsaid=RAN_AGAIN, patch=patch)
+        if captured.change is not None:
+            self._append(StateChanged(RAN_AGAIN), actor="system", captured=captured)
 
     def _durable(self, step: int) -> int:
         """The step, once everything recorded so far is durable: only then may it be told."""

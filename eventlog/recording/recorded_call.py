@@ -34,6 +34,9 @@ class RecordedCall:
     other than `ok`, stands. Where this cannot be recorded, as for a state that has no canonical
     form, the call stays open, and a note on the exception says so. After an interrupt or
     cancellation nothing is recorded: the call stays open, as after a crash.
+
+    A retried call that was answered already has a `.return_step` from the start: the block need not
+    run. Where it does and leaves another state, that is recorded as `state_changed`.
     """
 
     __slots__ = (
@@ -64,8 +67,6 @@ class RecordedCall:
         trace: TracebackType | None,
     ) -> None:
         del kind, trace
-        if self.return_step is not None:
-            return
         if error is None:
             self.return_step = self._record_return(
                 self.step,
@@ -92,7 +93,8 @@ class RecordedCall:
             )
         except Exception as failure:  # noqa: BLE001 - told as a note, below
             # The tool's own exception goes on; what reads the state is the caller's code too.
+            told = "stays open" if self.return_step is None else "ran again, unrecorded"
             error.add_note(
-                f"steplog: the call of step {self.step} stays open: "
+                f"steplog: the call of step {self.step} {told}: "
                 f"{type(failure).__qualname__}: {failure}"
             )

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from eventlog.blob_store import MemoryBlobStore
+from eventlog.canonical import digest
 from eventlog.codec import decode_event
 from eventlog.errors import ConfigError, StepConflictError
-from eventlog.event import Event, SessionSeeded
+from eventlog.event import Event, SessionSeeded, StateChange, StateChanged
 from eventlog.log import EventLog
 from eventlog.memory_log import MemoryLog
 from eventlog.not_given import NOT_GIVEN
@@ -112,3 +113,90 @@ def test_large_arguments_in_a_blob_are_the_same_arguments(log: MemoryLog) -> Non
     assert session.record_tool_call("t", large, idempotency_key="k") == step
     with pytest.raises(StepConflictError):
         session.record_tool_call("t", {"text": "y" * 400_000}, idempotency_key="k")
+
+
+# A block that runs although its call was answered.
+
+
+def require_rerun(log: EventLog, state: object) -> None:
+    event = events_of(log)[-1]
+    assert event.body == StateChanged("a retried call ran again")
+    assert isinstance(event.state_change, StateChange)
+    assert event.state_change.digest == digest(state)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_state_changed_by_a_rerun_was_lost(log: MemoryLog, fails: bool) -> None:
+    state = {"n": 0}
+    session = begin(log, state=lambda: state)
+
+    def act() -> None:
+        with session.call("t", {}, idempotency_key="k") as call:
+            state["n"] += 1
+            if fails:
+                raise ZeroDivisionError
+            call.result = "done"
+
+    for times in (1, 2, 3):
+        if fails:
+            with pytest.raises(ZeroDivisionError):
+                act()
+        else:
+            act()
+        assert session.state == {"n": times}
+        assert session.step == 1 + times
+    require_rerun(log, {"n": 3})
+    session.close()
+
+
+def test_a_rerun_that_changes_nothing_records_nothing(log: MemoryLog) -> None:
+    state = {"n": 0}
+    session = begin(log, state=lambda: state)
+    for _ in range(3):
+        with session.call("t", {}, idempotency_key="k") as call:
+            state["n"] = 1
+    assert (call.return_step, session.step) == (2, 2)
+
+
+def test_two_blocks_of_one_open_call_keep_both_changes(log: MemoryLog) -> None:
+    state = {"n": 0}
+    session = begin(log, state=lambda: state)
+    first = session.call("t", {}, idempotency_key="k")
+    second = session.call("t", {}, idempotency_key="k")
+    for call in (first, second):
+        with call:
+            state["n"] += 1
+    assert first.return_step == second.return_step == 2
+    require_rerun(log, {"n": 2})
+
+
+def test_a_state_or_patch_said_by_a_rerun_was_lost(log: MemoryLog) -> None:
+    session = begin(log, state={"n": 0})
+    with session.call("t", {}, idempotency_key="k") as call:
+        call.state = {"n": 1}
+    with session.call("t", {}, idempotency_key="k") as call:
+        call.state = {"n": 2}
+    require_rerun(log, {"n": 2})
+    with session.call("t", {}, idempotency_key="k") as call:
+        call.patch = [["set", ["n"], 3]]
+    require_rerun(log, {"n": 3})
+    with session.call("t", {}, idempotency_key="k"):
+        pass
+    assert session.state == {"n": 3}
+    assert session.step == 4
+
+
+def test_a_rerun_that_cannot_be_recorded_does_not_hide_the_tools_exception(log: MemoryLog) -> None:
+    state: dict[str, object] = {"n": 0}
+    session = begin(log, state=lambda: state)
+    with session.call("t", {}, idempotency_key="k"):
+        pass
+
+    def fail() -> None:
+        state["bad"] = object()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught, session.call("t", {}, idempotency_key="k"):
+        fail()
+    (note,) = caught.value.__notes__
+    assert "call of step 1 ran again, unrecorded: ValueNotEncodableError: " in note
