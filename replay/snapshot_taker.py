@@ -26,6 +26,12 @@ WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 _logger = logging.getLogger("steplog.snapshots")
 
 
+def require_policy(policy: object) -> None:
+    """Raise `TypeError` for what is neither None nor can say when a snapshot is due."""
+    if policy is not None and not callable(getattr(policy, "is_due", None)):
+        raise TypeError(f"snapshots takes a SnapshotPolicy, as EveryN(64), not {policy!r}")
+
+
 class SnapshotTaker:
     """Stores snapshots of recorded sessions. `passed_over` counts the due ones not taken."""
 
@@ -51,7 +57,9 @@ class SnapshotTaker:
         """What a recorder tells of each durable event; None where states are not captured.
 
         `snapshot_step` is the step the last snapshot was taken at, or the step resumed from.
+        Raises `TypeError` for what is no policy.
         """
+        require_policy(policy)
         # A user's reducer may differ from the captured states; only its own fold may be kept.
         if reducer != CapturedReducer.name:
             return None
@@ -61,7 +69,8 @@ class SnapshotTaker:
         def observe(recorded: Recorded) -> None:
             nonlocal last_taken
             head, state = recorded.head, recorded.state_bytes
-            if state is None or not chosen.is_due(Moment(head.step, last_taken, recorded.at_end)):
+            moment = Moment(head.step, last_taken, recorded.at_end)
+            if state is None or not self._is_due(chosen, moment, head.session_id):
                 return
             last_taken = head.step
             self._store_later(
@@ -107,6 +116,23 @@ class SnapshotTaker:
             worker, self._worker = self._worker, None
         if worker is not None:
             worker.shutdown(wait=True)
+
+    def _is_due(self, policy: SnapshotPolicy, moment: Moment, session_id: str) -> bool:
+        try:
+            return bool(policy.is_due(moment))
+        except Exception as error:  # noqa: BLE001 - a user's policy; told in the log, below
+            # The event is durable already: a raise would tell its recorder that it is not.
+            with self._lock:
+                self.passed_over += 1
+            _logger.warning(
+                "session %r: snapshot of step %d not taken, since %r raised %s: %s",
+                session_id,
+                moment.step,
+                type(policy).__qualname__,
+                type(error).__qualname__,
+                error,
+            )
+            return False
 
     def _store_later(self, snapshot: Snapshot) -> None:
         self._leave_parent()

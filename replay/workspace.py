@@ -46,7 +46,7 @@ from replay.reducer import ReducerRegistry
 from replay.replayer import Replayed, Replayer
 from replay.resumption import resume_session
 from replay.session_difference import compare_places
-from replay.snapshot_taker import SnapshotTaker
+from replay.snapshot_taker import SnapshotTaker, require_policy
 from snapshots.policy import SnapshotPolicy
 from snapshots.snapshot_store import LocalSnapshotStore, SnapshotRef, SnapshotStore
 
@@ -140,6 +140,7 @@ class Workspace:
         `new` begins `session~2`, `~3`, and so on. `policy` is the model's version. `snapshots`
         says when snapshots are taken (default: every 256 steps and at the end).
         """
+        require_policy(snapshots)
         session_id = mint_session_id() if session is None else session
         default_reducer = "transcript" if isinstance(state, NotGiven) else "captured"
         seeded = SessionSeeded(
@@ -189,6 +190,7 @@ class Workspace:
         Give the `state` callable anew. Later steps than `at_step` are superseded, not erased.
         Raises `StepConflictError` for a closed session unless `reopen`.
         """
+        require_policy(snapshots)
         return resume_session(
             self.log,
             self.blobs,

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from eventlog.recording.state_capture import Recorded
 from replay import snapshot_taker
 from replay.snapshot_taker import SnapshotTaker
 from replay.workspace import Workspace
-from snapshots.policy import AtEnd, EveryN
+from snapshots.policy import AtEnd, EveryN, Moment, SnapshotPolicy
 from snapshots.snapshot import Snapshot
 from snapshots.snapshot_store import LocalSnapshotStore, SnapshotRef
 from tests.support.desk import Told
@@ -192,3 +193,41 @@ def test_a_release_is_an_end_too(ws: Workspace) -> None:
     ws.replay("s")
     assert [ref.step for ref in ws.snapshots.list_snapshots("s")] == [step]
     assert ws.replay("s").from_snapshot == step
+
+
+class Failing(SnapshotPolicy):
+    """A policy whose own code is wrong."""
+
+    def is_due(self, moment: Moment) -> bool:
+        """Never says."""
+        raise ZeroDivisionError("policy")
+
+
+def test_a_policy_that_raises_made_a_durable_record_look_failed(
+    ws: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.WARNING, "steplog.snapshots"),
+        ws.record("s", environment="desk", state={"n": 1}, snapshots=Failing()) as session,
+    ):
+        assert session.annotate("note", 1) == 1
+        assert session.annotate("note", 2) == 2
+    assert ws.session("s").status == "closed"
+    assert ws._taker.passed_over == 4
+    assert "'Failing' raised ZeroDivisionError: policy" in caplog.messages[0]
+    assert ws.replay("s").state == {"n": 1}
+
+
+@pytest.mark.parametrize("state", [{"n": 1}, None])
+def test_what_is_no_policy_was_found_out_after_the_session_began(
+    ws: Workspace, state: object
+) -> None:
+    wrong: Any = 5
+    given: dict[str, Any] = {} if state is None else {"state": state}
+    with pytest.raises(TypeError, match="SnapshotPolicy"):
+        ws.record("s", environment="desk", snapshots=wrong, **given)
+    assert list(ws.sessions()) == []
+    ws.record("s", environment="desk", **given).annotate("note", 1)
+    with pytest.raises(TypeError, match="SnapshotPolicy"):
+        ws.resume("s", snapshots=wrong)
+    assert ws.session("s").head.attempt == 1
