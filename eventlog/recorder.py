@@ -25,6 +25,7 @@ from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.recording.call_book import CallBook
 from eventlog.recording.call_recorder import CallRecorder
+from eventlog.recording.given_numbers import component_numbers, require_duration, reward_number
 from eventlog.recording.session_writer import LinePosition, SessionWriter
 from eventlog.recording.state_capture import StateCapture, StateObserver
 
@@ -85,13 +86,15 @@ class SessionRecorder(CallRecorder):
     ) -> int:
         """Record a verifier's judgement; also allowed after the close. Returns its step.
 
-        Raises `StepNotFoundError` where `about_step` or `supersedes_step` is no step recorded yet.
+        Raises `StepNotFoundError` where `about_step` or `supersedes_step` is no step recorded yet,
+        `ValueNotEncodableError` for a number beyond every float or a negative duration.
         """
+        require_duration(duration_us)
         body = Verified(
             verifier=verifier,
             verifier_version=verifier_version,
-            reward=_float(reward),
-            components={name: float(part) for name, part in (components or {}).items()},
+            reward=reward_number(reward),
+            components=component_numbers(components),
             input=None if isinstance(input, NotGiven) else result_content(input),
             output=None if isinstance(output, NotGiven) else result_content(output),
             mask_sample=mask_sample,
@@ -124,8 +127,10 @@ class SessionRecorder(CallRecorder):
         `tokens` are the message's token ids and `token_mask` what of them counts for training, both
         stored as int32; `logprobs` as float32. Each is a sequence, an `array` or a one-dimensional
         numpy array; `read_content` gives a list. The event's actor follows from the role. Raises
-        `ValueNotEncodableError` for other numbers, or a mask that is not as long as the tokens.
+        `ValueNotEncodableError` for other numbers, a negative duration, or a mask that is not as
+        long as the tokens.
         """
+        require_duration(duration_us)
         body = MessageAdded(
             role=role,
             content=result_content(content),
@@ -169,11 +174,6 @@ class SessionRecorder(CallRecorder):
             self._require_recorded(about_step=about_step)
             body = Annotated(name, result_content(value), about_step)
             return self._append(body, actor="operator")
-
-
-def _float(reward: float | None) -> float | None:
-    """A reward as the schema has it: callers also have ints, bools and numpy's numbers."""
-    return None if reward is None else float(reward)
 
 
 def _mask_content(token_mask: Iterable[int] | None) -> Content | None:

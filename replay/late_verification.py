@@ -17,6 +17,7 @@ from eventlog.ids import mint_event_id
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, SessionInfo
 from eventlog.merkle_root import MerkleRoot
+from eventlog.recording.given_numbers import component_numbers, require_duration, reward_number
 
 REASON: Final = "late verification"
 """The reason that the claim gives."""
@@ -49,19 +50,20 @@ class _Closed(NamedTuple):
 
 def verification_body(reward: float | None, verifier: str, fields: VerificationFields) -> Verified:
     """The judgement as an event's body; `input` and `output` as a tool's results are taken."""
-    components = fields.get("components") or {}
+    duration_us = fields.get("duration_us", 0)
+    require_duration(duration_us)
     return Verified(
         verifier=verifier,
         verifier_version=fields.get("verifier_version", ""),
-        reward=None if reward is None else float(reward),
-        components={name: float(part) for name, part in components.items()},
+        reward=reward_number(reward),
+        components=component_numbers(fields.get("components")),
         input=result_content(fields["input"]) if "input" in fields else None,
         output=result_content(fields["output"]) if "output" in fields else None,
         mask_sample=fields.get("mask_sample", False),
         failure_kind=fields.get("failure_kind"),
         about_step=fields.get("about_step"),
         supersedes_step=fields.get("supersedes_step"),
-        duration_us=fields.get("duration_us", 0),
+        duration_us=duration_us,
     )
 
 

@@ -14,6 +14,7 @@ from eventlog.content import argument_content, result_content
 from eventlog.event import StateChanged, ToolCalled, ToolReturned
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.recording.call_book import CallBook, OpenCall
+from eventlog.recording.given_numbers import require_duration, reward_number
 from eventlog.recording.open_session import OpenSession
 from eventlog.recording.recorded_call import CallFields, Effects, RecordedCall, ReturnStatus
 from eventlog.recording.session_writer import SessionWriter
@@ -75,6 +76,8 @@ class CallRecorder(OpenSession):
         Raises `StepConflictError` where the key belongs to a call of another tool or with other
         arguments, `ConfigError` for more than 1,000,000 keys in the session.
         """
+        if not isinstance(idempotency_key, str | None):
+            raise TypeError(f"an idempotency key is a str, not {idempotency_key!r}")
         with self._writer.lock:
             self._writer.refuse_if_unusable()
             body = ToolCalled(
@@ -133,13 +136,14 @@ class CallRecorder(OpenSession):
             self._require_recorded(duplicate_of=duplicate_of)
             if duration_us is None:
                 duration_us = call.elapsed_us(time.monotonic_ns())
+            require_duration(duration_us)
             body = ToolReturned(
                 called_step=called_step,
                 status=status,
                 result=None if result is None else result_content(result),
                 error_type=error_type,
                 duration_us=duration_us,
-                reward=None if reward is None else float(reward),
+                reward=reward_number(reward),
                 terminated=terminated,
                 truncated=truncated,
                 duplicate_of=duplicate_of,
