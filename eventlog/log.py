@@ -4,6 +4,7 @@ One conformance suite (`tests/conformance/`) runs on each keeper. Ranges are hal
 N" is inclusive. A *record* is what a log keeps: an event's exact bytes at an offset.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -86,6 +87,31 @@ class SessionFilter(NamedTuple):
     last_time_min: int | None = None
     last_time_max: int | None = None
     id_prefix: str | None = None
+
+    def in_range(self) -> "SessionFilter":
+        """The same filter in numbers that every log can compare: rewards as floats, times as longs.
+
+        A bound beyond all of them is the furthest one, so it lets through what it always did.
+        """
+        return self._replace(
+            reward_min=_float_bound(self.reward_min),
+            reward_max=_float_bound(self.reward_max),
+            last_time_min=_long_bound(self.last_time_min),
+            last_time_max=_long_bound(self.last_time_max),
+        )
+
+
+def _float_bound(bound: float | None) -> float | None:
+    if bound is None:
+        return None
+    try:
+        return float(bound)
+    except OverflowError:
+        return math.inf if bound > 0 else -math.inf
+
+
+def _long_bound(bound: int | None) -> int | None:
+    return None if bound is None else max(-(2**63), min(bound, 2**63 - 1))
 
 
 class Finding(NamedTuple):

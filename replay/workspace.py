@@ -271,6 +271,10 @@ class Workspace:
         A named session is checked at once, and one that is not there raises
         `SessionNotFoundError`. None means all: each is checked as its report is asked for.
         """
+        expect = tuple(expect)
+        for expected in expect:
+            if not isinstance(expected, Expectation):
+                raise TypeError(f"expect takes Expectations, not {expected!r}")
         self._taker.wait()
         kept = Kept(self.log, self.blobs, self.snapshots, self._replayer)
         reports = check_sessions(kept, session, expect)
@@ -278,7 +282,7 @@ class Workspace:
 
     def sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
         """Sessions that pass the filter, in the order they began; reads no events."""
-        return self.log.list_sessions(where)
+        return self.log.list_sessions(None if where is None else where.in_range())
 
     def session(self, session: str) -> SessionInfo:
         """One session. Raises `SessionNotFoundError`."""
