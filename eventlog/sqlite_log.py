@@ -36,8 +36,7 @@ from eventlog.sqlite.errors import errors_of
 from eventlog.sqlite.head import checked_head
 from eventlog.sqlite.network_mount import refuse_network_mount
 from eventlog.sqlite.process import give_back_writer, never_finalise, share_writer
-from eventlog.sqlite.reader import LIST_PAGE, SqliteReader
-from eventlog.sqlite.rows import SqliteRows
+from eventlog.sqlite.reader import SqliteReader
 from eventlog.sqlite.store import SqliteStore
 from eventlog.sqlite.writer import COMMIT_DEADLINE_S
 
@@ -199,14 +198,8 @@ class SqliteLog(EventLog):
 
     def session_ids(self) -> Iterator[str]:
         """The ids in all head rows that are sound."""
-        reader, after = self._here().reader, 0
-        while True:
-            with reader.connection() as db:
-                page = SqliteRows(db).head_rows(after, LIST_PAGE)
-            if not page:
-                return
+        for page in self._here().reader.head_pages():
             yield from (str(row[1]) for row in page if _is_sound(row))
-            after = page[-1][0]
 
     def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
         """Re-hash and cross-check what is stored."""

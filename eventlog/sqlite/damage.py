@@ -2,19 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from eventlog.errors import SteplogError
 from eventlog.event import session_id_problem
+from eventlog.keeping.kept_rows import KeptSession
 from eventlog.keeping.line_checking import check_session, finding_of
 from eventlog.log import Finding
 from eventlog.sqlite.head import checked_head, kept_of
 from eventlog.sqlite.log_end import read_cuts
-from eventlog.sqlite.reader import LIST_PAGE, SqliteReader
+from eventlog.sqlite.reader import SqliteReader
 from eventlog.sqlite.rows import SqliteRows
 
 _FINDINGS_MAX: Final = 100
-"""Problems of one kind that are listed one by one."""
+"""Problems of one kind, or of one session, that are listed one by one."""
 
 
 def find_log_damage(
@@ -28,31 +29,45 @@ def find_log_damage(
     yield from _file_findings(reader, path)
     yield from _whole_findings(reader)
     yield from _lost_findings(reader)
-    after = 0
-    while True:
-        try:
-            with reader.connection() as db:
-                page = SqliteRows(db).head_rows(after, LIST_PAGE)
-        except SteplogError as error:
-            yield finding_of(error)
-            return
-        for row in page:
-            try:
-                yield from check_session(reader, kept_of(checked_head(row)))
-            except SteplogError as error:
-                yield finding_of(error)
-        if not page:
-            return
-        after = page[-1][0]
+    try:
+        for page in reader.head_pages():
+            for row in page:
+                yield from _row_findings(reader, row)
+    except SteplogError as error:
+        yield finding_of(error)
+
+
+def _row_findings(reader: SqliteReader, row: tuple[Any, ...]) -> Iterator[Finding]:
+    try:
+        kept = kept_of(checked_head(row))
+    except SteplogError as error:
+        yield finding_of(error)
+        return
+    yield from _findings_of(reader, kept)
+
+
+def _findings_of(reader: SqliteReader, kept: KeptSession) -> Iterator[Finding]:
+    """The session's first findings; where there are more, the last one says so."""
+    try:
+        for number, finding in enumerate(check_session(reader, kept)):
+            if number >= _FINDINGS_MAX:
+                what = f"and more: the first {_FINDINGS_MAX} findings are shown"
+                yield Finding(kept.session_id, None, None, "EventCorruptError", what)
+                return
+            yield finding
+    except SteplogError as error:
+        yield finding_of(error)._replace(session_id=kept.session_id)
 
 
 def _session_findings(reader: SqliteReader, session_id: str) -> Iterator[Finding]:
     try:
-        yield from check_session(reader, reader.require_session(session_id))
+        kept = reader.require_session(session_id)
     except SteplogError as error:
         if error.exit_code == 5:
             raise
         yield finding_of(error)._replace(session_id=session_id)
+        return
+    yield from _findings_of(reader, kept)
 
 
 def _file_findings(reader: SqliteReader, path: Path) -> Iterator[Finding]:

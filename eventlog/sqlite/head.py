@@ -5,7 +5,7 @@ import struct
 from typing import Any, Final
 
 from eventlog.canonical import decode, encode
-from eventlog.event import LineHead
+from eventlog.event import LineHead, session_id_problem
 from eventlog.keeping.kept_rows import KeptSession
 from eventlog.line_state import LineState
 from eventlog.log import SessionInfo
@@ -56,7 +56,10 @@ def head_values(kept: KeptSession) -> tuple[Any, ...]:
 
 def checked_head(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of `head`, its seal checked."""
-    require_seal(row[_SEALED_HEAD.stop], row[_SEALED_HEAD], "a session", session_id=row[1])
+    # A damaged row may hold a value of any type where the id was: then it names no session.
+    usable = type(row[1]) is str and session_id_problem(row[1]) is None
+    name = row[1] if usable else None
+    require_seal(row[_SEALED_HEAD.stop], row[_SEALED_HEAD], "a session", session_id=name)
     reward = row[-1]
     if row[24] is not None:
         # SQLite keeps NaN as NULL and the sign of zero not at all; the bits are the reward.

@@ -9,8 +9,9 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from eventlog.cut import Cut
 from eventlog.errors import EventCorruptError, SessionNotFoundError, StepGapError
@@ -25,7 +26,8 @@ from eventlog.sqlite.connection import open_reader
 from eventlog.sqlite.errors import errors_of
 from eventlog.sqlite.head import checked_head, info_of
 from eventlog.sqlite.log_end import LogEnd, read_cuts, read_log_end
-from eventlog.sqlite.rows import SqliteRows
+from eventlog.sqlite.paging import pages
+from eventlog.sqlite.rows import SqliteRows, events_by_place, events_by_step
 from eventlog.sqlite.seal import damaged
 
 IDLE_CONNECTIONS_MAX: Final = 8
@@ -114,24 +116,21 @@ class SqliteReader:
         self, number: int, attempt: int, start_step: int, end_step: int
     ) -> Iterator[StoredEvent]:
         """Events of steps [start_step, end_step) under `attempt`, in order, page by page."""
-        while start_step < end_step:
+
+        def read(step: int) -> Sequence[StoredEvent]:
             with self.connection() as db:
-                page = SqliteRows(db).event_page(number, attempt, start_step, end_step)
-            if not page:
-                return
-            yield from page
-            start_step = page[-1].step + 1
+                return SqliteRows(db).event_page(number, attempt, step, end_step)
+
+        return events_by_step(read, start_step)
 
     def all_events(self, number: int) -> Iterator[StoredEvent]:
         """Every row of the session in log order, page by page."""
-        after = (-1, -1)
-        while True:
+
+        def read(after: tuple[int, int]) -> Sequence[StoredEvent]:
             with self.connection() as db:
-                page = SqliteRows(db).own_page(number, after)
-            if not page:
-                return
-            yield from page
-            after = (page[-1].attempt, page[-1].step)
+                return SqliteRows(db).own_page(number, after)
+
+        return events_by_place(read)
 
     def find_digest(self, number: int, digest: bytes) -> KnownEvent | None:
         """Where the session wrote the event of this digest."""
@@ -189,9 +188,7 @@ class SqliteReader:
         """
         end = self.log_end().sessions
         after = 0
-        while after < end:
-            with self.connection() as db:
-                page = SqliteRows(db).head_rows(after, LIST_PAGE)
+        for page in self.head_pages():
             for row in page:
                 checked_head(row)
                 if row[0] != after + 1:
@@ -200,10 +197,19 @@ class SqliteReader:
                 info = info_of(row)
                 if passes(info, where):
                     yield info
-            if len(page) < LIST_PAGE:
-                break
+            if after >= end:
+                return
         if after < end:
             raise self._lost_head(after + 1)
+
+    def head_pages(self) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """All rows of `head` by number, not checked yet. Raises where they are not in order."""
+
+        def read(after: int) -> Sequence[tuple[Any, ...]]:
+            with self.connection() as db:
+                return SqliteRows(db).head_rows(after, LIST_PAGE)
+
+        return pages(read, itemgetter(0), 0, "head rows")
 
     def tail(self, start: int) -> Iterator[LogRecord]:
         """Every record from offset `start` to the present end of the log."""

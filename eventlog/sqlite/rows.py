@@ -6,7 +6,8 @@ transactions. Raises sqlite3's errors as they come, and `EventCorruptError` for 
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from eventlog.errors import SteplogError
@@ -18,6 +19,7 @@ from eventlog.line_state import Claim, KnownEvent
 from eventlog.log import LogRecord
 from eventlog.sqlite.head import SELECT_HEAD, checked_head, kept_of, summary_of
 from eventlog.sqlite.log_end import heads_missing
+from eventlog.sqlite.paging import pages
 from eventlog.sqlite.seal import damaged, require_seal
 
 PAGE_EVENTS: Final = 512
@@ -97,6 +99,8 @@ class SqliteRows:
 
     def claims_of(self, session_id: str) -> Sequence[Claim]:
         """Every accepted claim of the session, ascending by attempt."""
+        if session_id_problem(session_id) is not None:
+            return []
         rows = self._db.execute(
             "SELECT attempt, first_step, parent_attempt, seal FROM claims WHERE session=? "
             "ORDER BY attempt",
@@ -128,12 +132,9 @@ class SqliteRows:
         self, number: int, attempt: int, start_step: int, end_step: int
     ) -> Iterator[StoredEvent]:
         """Events of steps [start_step, end_step) under `attempt`, in order, page by page."""
-        while start_step < end_step:
-            page = self.event_page(number, attempt, start_step, end_step)
-            yield from page
-            if not page:
-                return
-            start_step = page[-1].step + 1
+        return events_by_step(
+            lambda step: self.event_page(number, attempt, step, end_step), start_step
+        )
 
     def offset_page(self, start: int, end: int) -> list[tuple[int, StoredEvent]]:
         """Some of the events at offsets [start, end), each with its session's number."""
@@ -146,6 +147,8 @@ class SqliteRows:
         size = 0
         for row in cursor:
             stored = _stored(row[:5])
+            if type(row[5]) is not int:
+                raise damaged(f"the event's row at offset {stored.offset} names no session")
             found.append((row[5], stored))
             size += len(stored.data)
             if size >= PAGE_BYTES_MAX:
@@ -164,10 +167,7 @@ class SqliteRows:
 
     def all_events(self, number: int) -> Iterator[StoredEvent]:
         """Every row of the session in log order: an attempt writes only while it is the last."""
-        after = (-1, -1)
-        while page := self.own_page(number, after):
-            yield from page
-            after = (page[-1].attempt, page[-1].step)
+        return events_by_place(lambda after: self.own_page(number, after))
 
     def find_digest(self, number: int, digest: bytes) -> KnownEvent | None:
         """Where the session wrote the event of this digest; newest first, in the end all rows."""
@@ -200,8 +200,28 @@ class SqliteRows:
         """Every stored blob reference of the session."""
         rows = self._db.execute(
             "SELECT blob, attempt, step FROM blob_refs WHERE session=?", (number,)
-        )
-        return [BlobUse(*row) for row in rows.fetchall()]
+        ).fetchall()
+        if any(tuple(map(type, row)) != (bytes, int, int) for row in rows):
+            raise damaged("a row of blob references does not hold what was written")
+        return [BlobUse(*row) for row in rows]
+
+
+def events_by_step(
+    read: Callable[[int], Sequence[StoredEvent]], start_step: int
+) -> Iterator[StoredEvent]:
+    """Events in the order of their steps; `read` gives a page from a step on."""
+    for page in pages(
+        lambda step: read(step + 1), attrgetter("step"), start_step - 1, "events of a session"
+    ):
+        yield from page
+
+
+def events_by_place(
+    read: Callable[[tuple[int, int]], Sequence[StoredEvent]],
+) -> Iterator[StoredEvent]:
+    """Events in the order of attempt and step; `read` gives a page after such a place."""
+    for page in pages(read, attrgetter("attempt", "step"), (-1, -1), "events of a session"):
+        yield from page
 
 
 def _mark_of(number: int, row: tuple[Any, ...]) -> Mark:
