@@ -7,7 +7,7 @@ folding `replay.replayer`, forks `replay.branch`, differences `replay.difference
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from operator import index
@@ -140,7 +140,6 @@ class Workspace:
         `new` begins `session~2`, `~3`, and so on. `policy` is the model's version. `snapshots`
         says when snapshots are taken (default: every 256 steps and at the end).
         """
-        require_policy(snapshots)
         session_id = mint_session_id() if session is None else session
         default_reducer = "transcript" if isinstance(state, NotGiven) else "captured"
         seeded = SessionSeeded(
@@ -271,13 +270,10 @@ class Workspace:
         A named session is checked at once, and one that is not there raises
         `SessionNotFoundError`. None means all: each is checked as its report is asked for.
         """
-        expect = tuple(expect)
-        for expected in expect:
-            if not isinstance(expected, Expectation):
-                raise TypeError(f"expect takes Expectations, not {expected!r}")
+        expected = _expectations(expect)
         self._taker.wait()
         kept = Kept(self.log, self.blobs, self.snapshots, self._replayer)
-        reports = check_sessions(kept, session, expect)
+        reports = check_sessions(kept, session, expected)
         return reports if session is None else list(reports)
 
     def sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
@@ -365,6 +361,16 @@ def _step(step: object) -> int:
         return index(step)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"a step is an int, not {step!r}") from None
+
+
+def _expectations(expect: Iterable[object]) -> tuple[Expectation, ...]:
+    """What is expected, if all of it is. Raises `TypeError` before anything is checked."""
+    expected = []
+    for one in expect:
+        if not isinstance(one, Expectation):
+            raise TypeError(f"expect takes Expectations, not {one!r}")
+        expected.append(one)
+    return tuple(expected)
 
 
 @contextmanager
