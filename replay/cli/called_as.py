@@ -24,7 +24,10 @@ def command_name() -> str:
 
 def _told(file: Path) -> str:
     found = shutil.which(file.name)
-    if found is not None and Path(found).absolute() == file.absolute():
-        return file.name
-    relative = os.path.relpath(file)
+    try:
+        if found is not None and Path(found).absolute() == file.absolute():
+            return file.name
+        relative = os.path.relpath(file)
+    except OSError:  # the working folder is gone
+        return shlex.quote(str(file))
     return shlex.quote(str(file) if relative.startswith(os.pardir) else relative)

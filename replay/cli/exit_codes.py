@@ -22,3 +22,5 @@ class ExitCode(IntEnum):
     FENCED = 8
     """Fenced or locked: another writer owns it."""
     INTERRUPTED = 130
+    BROKEN_PIPE = 141
+    """The reader of stdout went away before all was written: 128 and SIGPIPE, as in a shell."""

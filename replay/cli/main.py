@@ -4,7 +4,6 @@ A verb's module is loaded when the verb is called; the list of verbs with their 
 so that `steplog --help` loads none of them. (A test holds each text equal to its module's own.)
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -26,6 +25,7 @@ from replay.cli.invocation import (
 )
 from replay.cli.output import printable
 from replay.cli.plain_help import plain_arguments
+from replay.cli.streams import Stdout, guarded_streams
 
 
 class Verb(NamedTuple):
@@ -128,20 +128,27 @@ for _name, _verb in VERBS.items():
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code. `arguments` None: those of the process."""
     given = hoist_global_options(sys.argv[1:] if arguments is None else arguments)
-    code: int
+    with guarded_streams() as stdout:
+        if stdout is None:
+            print("error: stdout is closed", file=sys.stderr)
+            return ExitCode.FAILED
+        return stdout.finish(_run(given, stdout))
+
+
+def _run(given: list[str], stdout: Stdout) -> int:
     try:
         get_command(app)(given, prog_name="steplog")
     except SystemExit as done:  # How typer ends, in order or after a usage error it has printed.
-        code = done.code if isinstance(done.code, int) else ExitCode.FAILED
+        return done.code if isinstance(done.code, int) else ExitCode.FAILED
     except SteplogError as error:
-        code = _report(error, verbose=bool({"-v", "--verbose"} & set(given)))
-    except BrokenPipeError:
-        code = ExitCode.FAILED
+        return _report(error, verbose=bool({"-v", "--verbose"} & set(given)))
     except KeyboardInterrupt:
-        code = ExitCode.INTERRUPTED
-    else:
-        code = ExitCode.OK
-    return _flush(code)
+        return ExitCode.INTERRUPTED
+    except OSError:
+        if stdout.failure is None:
+            raise
+        return ExitCode.UNAVAILABLE
+    return ExitCode.OK
 
 
 def _report(error: SteplogError, *, verbose: bool) -> int:
@@ -166,14 +173,3 @@ def _prepare_streams(*, as_json: bool) -> None:
             stream.reconfigure(
                 encoding="utf-8" if as_json else stream.encoding, errors="backslashreplace"
             )
-
-
-def _flush(code: int) -> int:
-    # `steplog sessions | head -1`: the reader is gone. Nothing more may be said, also not by the
-    # interpreter's own flush at exit; and what was cut short is not a success.
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return code or ExitCode.FAILED
-    return code

@@ -243,7 +243,7 @@ def test_a_reader_that_is_gone_is_no_traceback_and_no_success(lines: int) -> Non
         )
     finally:
         os.close(write_end)
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_python_m_runs_the_command() -> None:
