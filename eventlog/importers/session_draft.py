@@ -39,6 +39,9 @@ RECORD_DIGEST_KEY: Final = "record_sha256"
 # Leaves room in a session id's 255 bytes for the format, the digest and a repeat's number.
 TASK_BYTES_MAX: Final = 160
 
+# A seed's strings and maps have 64 KiB: this leaves room for all others of a usual trace.
+SEED_TASK_BYTES_MAX: Final = 48 * 1024
+
 # A trace does not say how a tool was reached.
 TRANSPORT_UNKNOWN: Final = "unknown"
 
@@ -71,10 +74,13 @@ class DraftBuilder:
         self, seeded: SessionSeeded, state_change: StateChange | StateUnknown | None = None
     ) -> None:
         """Begin with the seed; importer's fingerprint and no writer are filled in here."""
-        self._seeded = seeded._replace(fingerprint=IMPORT_FINGERPRINT, writer=None)
-        self._events = [DraftEvent(self._seeded, "system", state_change)]
+        self._events: list[DraftEvent] = []
         self._open: dict[str | None, deque[int]] = {}
         self._warnings: list[str] = []
+        self._task = task_part(seeded.task_id)
+        task_id = self._fit_task_id(seeded.task_id)
+        self._seeded = seeded._replace(task_id=task_id, fingerprint=IMPORT_FINGERPRINT, writer=None)
+        self.add(self._seeded, "system", state_change)
 
     def add(
         self, body: Body, actor: str, state_change: StateChange | StateUnknown | None = None
@@ -172,12 +178,20 @@ class DraftBuilder:
         if left:
             steps = ", ".join(map(str, left[:10])) + (", ..." if len(left) > 10 else "")
             self.warn(f"calls without a result, which stay open: {len(left)} (steps {steps})")
-        task = task_part(self._seeded.task_id)
+        task = self._task
         if task != self._seeded.task_id and self._seeded.task_id:
             self.warn(f"the task id does not fit a session id, which has {task!r} in its place")
         return SessionDraft(
             task, tuple(self._events), time, self._seeded.state_coverage, tuple(self._warnings)
         )
+
+    def _fit_task_id(self, task_id: str) -> str:
+        """The task id as a seed holds it: whole, unless it is longer than its room there."""
+        fit = self._name(task_id, "task_id").encode()
+        if len(fit) <= SEED_TASK_BYTES_MAX:
+            return fit.decode()
+        self.warn(f"the task id has {len(fit)} bytes; the seed has the first {SEED_TASK_BYTES_MAX}")
+        return fit[:SEED_TASK_BYTES_MAX].decode("utf-8", "ignore")
 
     def _name(self, text: str, field: str) -> str:
         """Envelope text is UTF-8: a lone surrogate is stored as its escape, and warned of."""

@@ -256,6 +256,26 @@ def test_session_ids_hold_the_task_where_it_fits(
     assert len(outcome.session_id.encode()) <= 255
 
 
+@pytest.mark.parametrize(
+    ("task", "kept", "warning"),
+    [
+        ("x" * 40_000, "x" * 40_000, "does not fit a session id"),
+        ("x" * 200_000, "x" * 49_152, "has 200000 bytes; the seed has the first 49152"),
+        ("\u00e9" * 100_000, "\u00e9" * 24_576, "has 200000 bytes"),
+        ("a\ud800b", "a\\ud800b", "lone surrogates in task_id are escaped"),
+    ],
+    ids=["long", "over_an_events_text", "two_byte_letters", "lone_surrogate"],
+)
+def test_a_task_id_that_no_seed_can_hold_refuses_no_session(
+    here: Imported, tmp_path: Path, task: str, kept: str, warning: str
+) -> None:
+    record = {"task_id": task, "reward": 0, "traj": []}
+    outcome = here.take_one(write_lines(tmp_path / "a.jsonl", [record]))
+    assert outcome.session_id is not None
+    assert bodies(here.events(outcome.session_id), "session_seeded")[0].task_id == kept
+    assert any(warning in each for each in outcome.warnings)
+
+
 def test_a_session_of_that_id_from_another_record_is_never_taken_for_it(
     here: Imported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
