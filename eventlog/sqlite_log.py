@@ -21,7 +21,7 @@ from eventlog.errors import IntegrityError, LogError
 from eventlog.event import LineHead
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.keeping.append_rule import Append, require_whole_batch
-from eventlog.keeping.awaited import Awaited
+from eventlog.keeping.awaited import Awaited, Promised
 from eventlog.keeping.fork_gate import gate
 from eventlog.keeping.kept_records import read_kept
 from eventlog.keeping.kept_rows import PARTITION
@@ -86,7 +86,7 @@ class SqliteLog(EventLog):
         with errors_of(self._path):
             refuse_network_mount(self._path.parent)
             if not self._path.exists():
-                with gate:
+                with gate.use():
                     create_log(self._path)
         self._own = _Own(self._path, commit_deadline_s)
         _handles.add(self)
@@ -110,7 +110,7 @@ class SqliteLog(EventLog):
         head: LineHead | None = None,
     ) -> Future[Receipt]:
         """Queue an atomic append; the future ends when it is durable, or refused."""
-        answer: Future[Receipt] = Future()
+        answer: Promised[Receipt] = Promised()
         self._submit_append(session_id, events, expected_step, head, answer)
         return answer
 

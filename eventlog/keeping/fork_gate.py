@@ -10,9 +10,9 @@ a fork waits until nobody uses one, closes all, and both sides open new ones whe
 import os
 import threading
 import time
-from types import TracebackType
-from typing import Final, Protocol
-from weakref import WeakSet
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+from weakref import ReferenceType, WeakSet, ref
 
 WAIT_S: Final = 10.0
 """How long a fork waits for uses to end: a signal handler may fork in the middle of one."""
@@ -27,7 +27,11 @@ class ConnectionHolder(Protocol):
 
 
 class ForkGate:
-    """Entered (`with gate:`) around every use of a connection, by any thread."""
+    """Passed (`with gate.use():`) around every use of a connection, by any thread.
+
+    Each thread has a lock of its own here, and a fork takes them all. A lock written in C cannot be
+    left held, or lost, by a Ctrl-C that falls into the entering or leaving of its `with`.
+    """
 
     def __init__(self) -> None:
         self._holders: WeakSet[ConnectionHolder] = WeakSet()
@@ -35,9 +39,10 @@ class ForkGate:
         self._reset()
 
     def _reset(self, *, spoilt: bool = False) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._uses = 0
-        self._forking = False
+        self._mine = threading.local()
+        self._locks: list[ReferenceType[Any]] = []
+        self._adding = threading.RLock()
+        self._held: list[Any] = []
         self._pid = os.getpid()
         self._spoilt = spoilt
 
@@ -50,40 +55,42 @@ class ForkGate:
         """Whether connections of a parent process may be open in this one: SQLite is of no use."""
         return self._spoilt or self._pid != os.getpid()
 
-    def __enter__(self) -> None:
-        with self._changed:
-            while self._forking:
-                self._changed.wait()
-            self._uses += 1
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._changed:
-            self._uses -= 1
-            if self._forking:
-                self._changed.notify_all()
+    def use(self) -> AbstractContextManager[bool]:
+        """What this thread holds while it uses a connection; re-entrant."""
+        lock: AbstractContextManager[bool] | None = getattr(self._mine, "lock", None)
+        if lock is None:
+            lock = threading.RLock()
+            with self._adding:
+                # Those of threads that have ended are gone with them.
+                self._locks = [each for each in self._locks if each() is not None] + [ref(lock)]
+                self._mine.lock = lock
+        return lock
 
     def before_fork(self) -> None:
         """Close the gate, wait until nobody is inside, and close all connections."""
         deadline = time.monotonic() + WAIT_S
-        with self._changed:
-            self._forking = True
-            while self._uses and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(left)
-            self._fork_spoils = self._uses > 0
+        self._fork_spoils = not self._take(self._adding, deadline)
+        for each in self._locks:
+            lock = each()
+            if lock is not None and not self._take(lock, deadline):
+                self._fork_spoils = True
         if not self._fork_spoils:
             for holder in list(self._holders):
                 holder.let_go()
 
+    def _take(self, lock: Any, deadline: float) -> bool:
+        """Take a lock; False where it is not free in time, or this thread itself is inside."""
+        if lock._is_owned() or not lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        self._held.append(lock)
+        return True
+
     def after_fork_in_parent(self) -> None:
         """Open the gate again."""
-        with self._changed:
-            self._forking = False
-            self._changed.notify_all()
+        while self._held:
+            if self._held[-1]._is_owned():
+                self._held[-1].release()
+            self._held.pop()
 
     def after_fork_in_child(self) -> None:
         """Nobody is inside here: the parent's other threads do not exist."""

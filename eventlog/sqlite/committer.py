@@ -96,7 +96,7 @@ class Committer:
         except OSError as error:
             return _all(take(), Failed(as_unavailable(error, self._path)))
         try:
-            with gate:
+            with gate.use():
                 return self._serve_locked(take)
         finally:
             self._lock.release()
@@ -148,7 +148,7 @@ class Committer:
         # A checkpoint only under the lock, here too: see `sqlite_lock`. Who is not alone leaves it
         # to the others.
         alone = self._db is not None and self._lock.try_acquire()
-        with gate:
+        with gate.use():
             if alone:
                 self._copy_wal("TRUNCATE")
             self._disconnect()
@@ -298,7 +298,7 @@ class Committer:
             _logger.warning("no checkpoint: %s", as_unavailable(error, self._path))
             return
         try:
-            with gate:
+            with gate.use():
                 if self._db is not None:
                     self._copy_wal("PASSIVE")
         finally:

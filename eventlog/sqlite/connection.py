@@ -37,8 +37,8 @@ def create_log(path: Path) -> None:
     was a log before: one that is gone must not pass for one that is empty.
     """
     lock = LogLock(path)
-    lock.acquire()
     try:
+        lock.acquire()
         if path.exists():
             return
         if lock.is_marked():

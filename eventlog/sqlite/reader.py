@@ -55,7 +55,7 @@ class SqliteReader:
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
         """A connection for one question; errors met with it leave as ours."""
-        with errors_of(self._path), gate:
+        with errors_of(self._path), gate.use():
             with self._lock:
                 db = self._idle.pop() if self._idle else None
             if db is None:
@@ -78,7 +78,7 @@ class SqliteReader:
             self._closed = True
             idle, self._idle = self._idle, []
         for db in idle:
-            with errors_of(self._path), gate:
+            with errors_of(self._path), gate.use():
                 db.close()
 
     def let_go(self) -> None:

@@ -3,14 +3,22 @@
 Requests wait in a queue of bounded size; each commit takes all that wait, so that many writers
 share one sync to disk and one alone never waits for a timer. A forked child has no writer: it makes
 its own when it first writes, and never touches what it inherited.
+
+A Ctrl-C may end a submission at any point, and must not hold up the writer or those who submit
+after it. So caller and writer share only what the interpreter does not interrupt: a plain lock used
+by `with`, and a `SimpleQueue`; `Condition`, `Event` and `Thread.start` are Python code, which an
+interrupt can leave with their lock held.
 """
 
+import _thread
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from eventlog.errors import AppendUncertainError, LogError, LogUnavailableError, SteplogError
@@ -25,6 +33,7 @@ COMMIT_DEADLINE_S: Final = 60.0
 BATCH_REQUESTS_MAX: Final = 4_096
 """Requests in one commit: bounds how long other processes wait."""
 _WATCH_EVERY_S: Final = 0.5
+_ROOM_EVERY_S: Final = 0.005
 
 _logger = logging.getLogger("steplog.log")
 
@@ -50,31 +59,55 @@ class SqliteWriter:
         self._phase = 0
         """Counts what the thread comes to: work, a batch, its outcome."""
         self._ended = threading.Event()
-        lock = threading.Lock()
-        self._work = threading.Condition(lock)
-        self._room = threading.Condition(lock)
-        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        """Rung before something is put into `_waiting`, so that it never lies there unseen."""
+        self._is_started = False
+        self._has_stopped = False
+        self._stopped: SimpleQueue[None] = SimpleQueue()
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises `LogUnavailableError` where no room comes free in time."""
         size = request.size_bytes
-        with self._work:
-            if self._is_full(size):
-                self._await_room(size)
+        deadline = time.monotonic() + DEADLINE_S
+        while not self._enqueue(request, size):
+            if time.monotonic() >= deadline:
+                raise LogUnavailableError(
+                    f"{self._in_flight_bytes} bytes wait to be written to {self._path}; no room "
+                    f"came free within {DEADLINE_S:g} s",
+                    hint="check the disk; wait for what was submitted before submitting more",
+                )
+            time.sleep(_ROOM_EVERY_S)
+
+    def _enqueue(self, request: Request, size: int) -> bool:
+        """Put the request among those that wait; False where there is no room for it now."""
+        entry = (time.monotonic() + DEADLINE_S, request)
+        with self._lock:
             if self._stopping:
                 raise LogError("this log handle is closed", hint="open the log again")
-            self._in_flight_bytes += size
-            self._waiting.append((time.monotonic() + DEADLINE_S, request))
-            if self._thread is None:
-                # A daemon: an interpreter that exits without a close is not held up by it.
-                self._thread = threading.Thread(
-                    target=self._serve, name="steplog-writer", daemon=True
-                )
-                self._thread.start()
-                threading.Thread(
-                    target=self._mind_deadlines, name="steplog-deadlines", daemon=True
-                ).start()
-            self._work.notify()
+            in_flight = self._in_flight_bytes
+            if in_flight > 0 and in_flight + size > IN_FLIGHT_BYTES_MAX:
+                return False
+            if not self._is_started:
+                _thread.start_new_thread(self._start, ())
+            self._bell.put(None)
+            # Nothing can come between these two; and an idle writer counts from nothing again.
+            self._in_flight_bytes = in_flight + size
+            self._waiting.append(entry)
+            return True
+
+    def _start(self) -> None:
+        """Start the threads, from a thread of its own: only the main thread is ever interrupted."""
+        with self._lock:
+            if self._is_started or (self._stopping and not self._waiting):
+                return
+            self._is_started = True
+        # Daemons: an interpreter that exits without a close is not held up by them.
+        for target, name in (
+            (self._serve, "steplog-writer"),
+            (self._mind_deadlines, "steplog-deadlines"),
+        ):
+            threading.Thread(target=target, name=name, daemon=True).start()
 
     def shorten_deadline(self, commit_deadline_s: float) -> None:
         """A commit may take no longer than the most impatient handle allows."""
@@ -86,32 +119,20 @@ class SqliteWriter:
         Where the disk or another process keeps the log from being written, waiting ends at last:
         what was submitted has been answered by then.
         """
-        with self._work:
+        with self._lock:
             self._stopping = True
-            self._work.notify_all()
-            self._room.notify_all()
-            thread = self._thread
-        if thread is None:
+            self._bell.put(None)
+            is_used = self._is_started or bool(self._waiting)
+        if not is_used:
             self.committer.close()
             return
-        thread.join(DEADLINE_S + self.commit_deadline_s)
-        if thread.is_alive():
-            _logger.warning("%s is let go of while a write to it is stuck", self._path)
-
-    def _is_full(self, size: int) -> bool:
-        in_flight = self._in_flight_bytes
-        return in_flight > 0 and in_flight + size > IN_FLIGHT_BYTES_MAX
-
-    def _await_room(self, size: int) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while self._is_full(size) and not self._stopping:
-            left = deadline - time.monotonic()
-            if left <= 0 or not self._room.wait(left):
-                raise LogUnavailableError(
-                    f"{self._in_flight_bytes} bytes wait to be written to {self._path}; no room "
-                    f"came free within {DEADLINE_S:g} s",
-                    hint="check the disk; wait for what was submitted before submitting more",
-                )
+        deadline = time.monotonic() + DEADLINE_S + self.commit_deadline_s
+        while not self._has_stopped:
+            if time.monotonic() >= deadline:
+                _logger.warning("%s is let go of while a write to it is stuck", self._path)
+                return
+            with suppress(Empty):
+                self._stopped.get(timeout=_WATCH_EVERY_S)
 
     def _serve(self) -> None:
         while self._await_work():
@@ -123,20 +144,24 @@ class SqliteWriter:
             self.committer.checkpoint_if_due()
         self.committer.close()
         self._ended.set()
+        self._has_stopped = True
+        self._stopped.put(None)
 
     def _await_work(self) -> bool:
         """Wait until something is there to be served; False where nothing will come any more."""
-        with self._work:
-            self._is_busy = False
-            while not self._waiting and not self._stopping:
-                self._work.wait()
-            self._is_busy = True
-            self._phase += 1
-            return bool(self._waiting)
+        while True:
+            with self._lock:
+                if self._waiting or self._stopping:
+                    self._is_busy = True
+                    self._phase += 1
+                    return bool(self._waiting)
+                self._is_busy = False
+                self._in_flight_bytes = 0
+            self._bell.get()
 
     def _take(self) -> Sequence[Request]:
         """What waits, each request begun; those that were withdrawn are left out."""
-        with self._work:
+        with self._lock:
             self._phase += 1
             while self._waiting and len(self._batch) < BATCH_REQUESTS_MAX:
                 request = self._waiting.popleft()[1]
@@ -147,14 +172,13 @@ class SqliteWriter:
 
     def _finish(self) -> bool:
         """The batch is through. False where it was too late: its requests have been answered."""
-        with self._work:
+        with self._lock:
             self._phase += 1
             in_time = not self._is_overdue
             self._is_overdue = False
             self._batch.clear()
             self._in_flight_bytes -= self._taken_bytes
             self._taken_bytes = 0
-            self._room.notify_all()
             return in_time
 
     def _mind_deadlines(self) -> None:
@@ -166,7 +190,7 @@ class SqliteWriter:
         phase, stuck_s = 0, 0.0
         look_s = min(_WATCH_EVERY_S, self.commit_deadline_s / 4)
         while not self._ended.wait(look_s):
-            with self._work:
+            with self._lock:
                 stands_still = self._is_busy and self._phase == phase
                 phase = self._phase
             stuck_s = stuck_s + look_s if stands_still else 0.0
@@ -180,11 +204,10 @@ class SqliteWriter:
         """Answer what has waited for its turn too long: nothing of it is written."""
         now = time.monotonic()
         late: list[Request] = []
-        with self._work:
+        with self._lock:
             while self._waiting and self._waiting[0][0] < now:
                 late.append(self._waiting.popleft()[1])
             self._in_flight_bytes -= sum(request.size_bytes for request in late)
-            self._room.notify_all()
         if self.committer.waits_for_lock:
             what = f"another process has held {self._path} locked for {DEADLINE_S:g} s"
             hint = "end or continue that process (`lslocks` names it), then try again"
@@ -196,7 +219,7 @@ class SqliteWriter:
 
     def _give_batch_up(self) -> None:
         """Answer what is with the committer for too long: its outcome is unknown."""
-        with self._work:
+        with self._lock:
             if not self._batch:
                 return
             batch = self._batch.copy()
