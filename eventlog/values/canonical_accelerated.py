@@ -132,6 +132,8 @@ def _part(value: Any, depth: int, decoded: bool) -> bytes:
     if kind is dict:
         return _taken_apart(value, depth, decoded)
     if kind in _EASY:
+        if (kind is str or kind is bytes) and len(value) > SIZE_BYTES_MAX:
+            reference.check_size(len(value), least=True)
         try:
             return _pack(value, None, _OPTIONS)
         except TypeError:  # a lone surrogate, an int beyond 64 bits
@@ -167,7 +169,13 @@ def _taken_apart(value: Any, depth: int, decoded: bool) -> bytes:
         return reference.encode_part(value, depth)  # it refuses
     if type(value) is list:
         items = value[:]
-        pieces = [_any(item, depth + 1, decoded) for item in items]
+        pieces: list[bytes] = []
+        size = 0
+        for item in items:
+            pieces.append(_any(item, depth + 1, decoded))
+            size += len(pieces[-1])
+            if size > SIZE_BYTES_MAX:
+                reference.check_size(size, least=True)
         return b"".join((reference.array_head(len(items)), *pieces))
     entries = value.copy()
     try:
@@ -179,8 +187,12 @@ def _taken_apart(value: Any, depth: int, decoded: bool) -> bytes:
 
 def _plain_entries(entries: dict[Any, Any], depth: int, decoded: bool) -> list[bytes]:
     pieces: list[bytes] = []
+    size = 0
     for key, item in entries.items():
         pieces += (_plain_key(key), _any(item, depth + 1, decoded))
+        size += len(pieces[-1])
+        if size > SIZE_BYTES_MAX:
+            reference.check_size(size, least=True)
     return pieces
 
 
@@ -287,6 +299,8 @@ def _packed(value: Any, depth: int, decoded: bool) -> bytes:
         data = _within(value, nesting_max)
     else:
         data = _pack(value, None, _OPTIONS)
+        if len(data) > SIZE_BYTES_MAX:
+            reference.check_size(len(data), least=True)
         if not is_shallow(data, nesting_max):
             data = _within(value, nesting_max)
     _guard(value, data, decoded)
@@ -310,7 +324,10 @@ def _within(value: object, nesting_max: int) -> bytes:
             outer = [outer]
     inner[0] = value
     try:
-        return _pack(outer, None, _OPTIONS)[count:]
+        data = _pack(outer, None, _OPTIONS)
+        if len(data) > SIZE_BYTES_MAX + count:  # refused before it is copied and looked at
+            reference.check_size(len(data) - count, least=True)
+        return data[count:]
     finally:
         inner[0] = None
         pool.append((outer, inner))

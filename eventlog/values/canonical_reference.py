@@ -53,14 +53,27 @@ _S64 = struct.Struct(">Bq").pack
 _FLOAT = struct.Struct(">Bd").pack
 _SMALL_INTS: Final = [bytes((value & 0xFF,)) for value in range(-32, 128)]
 
-# The encodings of short texts seen in this call: keys come again and again.
-_Texts = dict[str, bytes]
+_LARGE_BYTES: Final = 1 << 16  # from here on, the head of a part takes 32 bits
+
+
+class _Texts(dict[str, bytes]):
+    """The encodings of short texts seen in this call: keys come again and again.
+
+    `large_bytes` adds up the large parts, so that they are refused before they fill the memory.
+    """
+
+    large_bytes = 0
+
+    def add_large(self, size: int) -> None:
+        self.large_bytes += size
+        if self.large_bytes > SIZE_BYTES_MAX:
+            check_size(self.large_bytes, least=True)
 
 
 def encode(value: object) -> bytes:
     """The canonical bytes of `value`. Raises `ValueNotEncodableError` naming the path."""
     try:
-        data = _one(value, 0, {})
+        data = _one(value, 0, _Texts())
     except Refusal as refusal:
         raise refusal_error(value, refusal, encode_part) from refusal
     except RecursionError as error:
@@ -79,11 +92,15 @@ def encode(value: object) -> bytes:
     return data
 
 
-def check_size(size: int) -> None:
-    """Raises `ValueNotEncodableError` where `size` bytes are over the limit of one value."""
+def check_size(size: int, *, least: bool = False) -> None:
+    """Raises `ValueNotEncodableError` where `size` bytes are over the limit of one value.
+
+    `least`: so much is known before all of it is encoded.
+    """
     if size > SIZE_BYTES_MAX:
+        known = f"at least {size}" if least else f"{size}"
         raise ValueNotEncodableError(
-            f"the value takes {size} bytes, over the limit of {SIZE_BYTES_MAX}",
+            f"the value takes {known} bytes, over the limit of {SIZE_BYTES_MAX}",
             hint="keep large blobs outside the state and store their digest",
             path="$",
         )
@@ -161,7 +178,10 @@ def _write_rare(value: Any, out: list[bytes], depth: int, texts: _Texts) -> None
     kind = type(value)
     leaf = _LEAVES.get(kind)
     if leaf is not None:
-        out.append(leaf(value))
+        data = leaf(value)
+        if len(data) >= _LARGE_BYTES:
+            texts.add_large(len(data))
+        out.append(data)
         return
     closed = value if kind in _CONTAINERS or kind in _CLOSED else close_value(value)
     if type(closed) is ArrayValue:
@@ -190,7 +210,7 @@ def _write_rare(value: Any, out: list[bytes], depth: int, texts: _Texts) -> None
 
 def encode_part(value: object, depth: int) -> bytes:
     """The encoding of a value that stands inside `depth` containers. Raises `Refusal`."""
-    return _one(value, depth, {})
+    return _one(value, depth, _Texts())
 
 
 def _one(value: object, depth: int, texts: _Texts) -> bytes:
@@ -200,6 +220,8 @@ def _one(value: object, depth: int, texts: _Texts) -> bytes:
 
 
 def _text(value: str, texts: _Texts) -> bytes:
+    if len(value) > SIZE_BYTES_MAX:
+        check_size(len(value), least=True)
     try:
         data = value.encode()
     except UnicodeEncodeError:
@@ -212,6 +234,7 @@ def _text(value: str, texts: _Texts) -> bytes:
     elif size < 65536:
         data = _U16(0xDA, size) + data
     else:
+        texts.add_large(size)
         data = _U32(0xDB, size) + data
     if len(value) <= _TEXT_REMEMBERED_MAX:
         texts[value] = data
@@ -251,7 +274,7 @@ def _bytes(value: bytes) -> bytes:
         return _U8(0xC4, size) + value
     if size < 65536:
         return _U16(0xC5, size) + value
-    return _U32(0xC6, size) + value
+    return _head32(0xC6, size) + value
 
 
 def ext(code: int, payload: bytes) -> bytes:
@@ -263,7 +286,7 @@ def ext(code: int, payload: bytes) -> bytes:
         return bytes((0xC7, size, code)) + payload
     if size < 65536:
         return _U16(0xC8, size) + bytes((code,)) + payload
-    return _U32(0xC9, size) + bytes((code,)) + payload
+    return _head32(0xC9, size) + bytes((code,)) + payload
 
 
 _FIXED_EXT: Final = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
@@ -273,14 +296,20 @@ def array_head(count: int) -> bytes:
     """The head of an array of `count` items."""
     if count < 16:
         return _ARRAY_HEADS[count]
-    return _U16(0xDC, count) if count < 65536 else _U32(0xDD, count)
+    return _U16(0xDC, count) if count < 65536 else _head32(0xDD, count)
 
 
 def map_head(count: int) -> bytes:
     """The head of a map of `count` entries."""
     if count < 16:
         return _MAP_HEADS[count]
-    return _U16(0xDE, count) if count < 65536 else _U32(0xDF, count)
+    return _U16(0xDE, count) if count < 65536 else _head32(0xDF, count)
+
+
+def _head32(code: int, size: int) -> bytes:
+    """A head with 32 bits for the size or count, each of which is a byte of the value at least."""
+    check_size(size, least=True)
+    return _U32(code, size)
 
 
 def _inside(depth: int) -> int:
@@ -303,7 +332,7 @@ def check_keys(keys: Iterable[object], encoded: list[bytes]) -> None:
 
 def _parts(parts: list[object]) -> bytes:
     out = [array_head(len(parts))]
-    _write(parts, out, 0, {})
+    _write(parts, out, 0, _Texts())
     return b"".join(out)
 
 
