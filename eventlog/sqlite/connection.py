@@ -80,19 +80,33 @@ def open_writer(path: Path) -> sqlite3.Connection:
     return db
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that only reads. Where the folder is read-only, a whole log can still be read.
+class FrozenConnection(sqlite3.Connection):
+    """A connection that takes the file for unchanging: good for one question, not for the next."""
 
-    Raises as `open_writer`; never makes a file of the log.
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """A connection that only reads; never makes a log.
+
+    Raises as `open_writer`. Where nothing can be written beside the file, a log in use can be read
+    through the index that its writer keeps there; one not in use only on a file system that is
+    itself mounted read-only. Elsewhere its owner may write at any time, unseen by such a reader.
     """
     try:
         return _open_reader(path, "mode=rw")
-    except (sqlite3.OperationalError, LogUnavailableError):
-        # WAL mode needs to write beside the file. If nobody left a write-ahead log there, the file
-        # itself is whole, and as long as its folder is read-only nobody can change it.
-        if os.access(path.parent, os.W_OK) or not path.is_file() or _has_wal(path):
+    except (sqlite3.OperationalError, LogUnavailableError) as error:
+        folder = path.parent
+        if os.access(folder, os.W_OK) or not os.access(path, os.R_OK):
             raise
-        return _open_reader(path, "mode=ro&immutable=1")
+        if not _is_mounted_read_only(folder):
+            raise LogUnavailableError(
+                f"the log {path} cannot be read safely: you may not write to its folder {folder}, "
+                f"and SQLite must, beside a log that others write to ({error})",
+                hint=f"give your group write permission on {folder} and its files, or read a copy",
+            ) from error
+        # If nobody left a write-ahead log there, the file itself is whole.
+        if _has_wal(path):
+            raise
+        return _open_reader(path, "mode=ro&immutable=1", FrozenConnection)
 
 
 def require_ours(db: sqlite3.Connection, path: Path) -> None:
@@ -129,7 +143,13 @@ def require_ours(db: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _connect(path: Path, options: str) -> sqlite3.Connection:
+def _is_mounted_read_only(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
+def _connect(
+    path: Path, options: str, kind: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
     if gate.carried_over:
         raise LogUnavailableError(
             f"{path} cannot be opened here: this process was forked in the middle of using a log",
@@ -141,6 +161,7 @@ def _connect(path: Path, options: str) -> sqlite3.Connection:
         timeout=BUSY_TIMEOUT_S,
         isolation_level=None,
         check_same_thread=False,
+        factory=kind,
     )
 
 
@@ -150,8 +171,10 @@ def _set_pragmas(db: sqlite3.Connection, cache_kib: int) -> None:
     db.execute("PRAGMA trusted_schema=OFF")
 
 
-def _open_reader(path: Path, options: str) -> sqlite3.Connection:
-    db = _connect(path, options)
+def _open_reader(
+    path: Path, options: str, kind: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
+    db = _connect(path, options, kind)
     try:
         _set_pragmas(db, READER_CACHE_KIB)
         db.execute("PRAGMA query_only=ON")

@@ -22,7 +22,7 @@ from eventlog.keeping.line_checking import BlobUse
 from eventlog.keeping.session_match import passes
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.log import LogRecord, SessionFilter, SessionInfo
-from eventlog.sqlite.connection import open_reader
+from eventlog.sqlite.connection import FrozenConnection, open_reader
 from eventlog.sqlite.errors import errors_of
 from eventlog.sqlite.head import checked_head, info_of
 from eventlog.sqlite.log_end import LogEnd, read_cuts, read_log_end
@@ -67,7 +67,8 @@ class SqliteReader:
                 db.close()
                 raise
             with self._lock:
-                if not self._closed and len(self._idle) < IDLE_CONNECTIONS_MAX:
+                is_kept = not self._closed and not isinstance(db, FrozenConnection)
+                if is_kept and len(self._idle) < IDLE_CONNECTIONS_MAX:
                     self._idle.append(db)
                     return
             db.close()

@@ -228,13 +228,30 @@ except SteplogError as error:
 """
 
 
+WATCHING_AS_NOBODY = """
+import os, sys
+from eventlog.sqlite_log import SqliteLog
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+log = SqliteLog(sys.argv[1])
+while True:
+    print("steps", len(list(log.read_session("s"))), flush=True)
+    if not sys.stdin.readline():
+        break
+"""
+
+MOUNTED_READ_ONLY = """
+from eventlog.sqlite import connection
+connection._is_mounted_read_only = lambda folder: True
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 class TestReadOnly:
     """As another user, for whom file or folder are read-only."""
 
-    def _run(self, path: Path) -> str:
+    def _run(self, path: Path, code: str = AS_NOBODY) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, path],
+            [sys.executable, "-c", code, path],
             check=True,
             env=_environment(),
             capture_output=True,
@@ -257,15 +274,69 @@ class TestReadOnly:
         assert "permission" in out
         assert os.listdir(shared) == []
 
-    def test_a_whole_log_is_read_and_a_write_is_refused_by_name(self, shared: Path) -> None:
+    def test_a_log_whose_owner_may_write_at_any_time_is_not_read_as_if_it_stood_still(
+        self, shared: Path
+    ) -> None:
+        with SqliteLog(shared / "log.db") as log:
+            seeded_chain(log, "s")
+        out = self._run(shared / "log.db")
+        assert out.startswith("LogUnavailableError")
+        assert f"may not write to its folder {shared}," in out
+        assert "group write permission" in out
+
+    def test_a_log_in_use_is_read_as_it_is_now(self, shared: Path) -> None:
+        with SqliteLog(shared / "log.db") as log:
+            chain = seeded_chain(log, "s")
+            child = subprocess.Popen(
+                [sys.executable, "-c", WATCHING_AS_NOBODY, log.path],
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert child.stdin is not None
+            assert child.stdout is not None
+            for steps in range(5, 9):
+                assert child.stdout.readline() == f"steps {steps}\n"
+                append_all(log, [chain.call()])
+                print(file=child.stdin, flush=True)
+            child.communicate()
+        assert child.returncode == 0
+
+    def test_on_a_read_only_file_system_a_whole_log_is_read(self, shared: Path) -> None:
         with SqliteLog(shared / "log.db") as log:
             seeded_chain(log, "s")
         before = (shared / "log.db").read_bytes()
-        out = self._run(shared / "log.db").splitlines()
+        out = self._run(shared / "log.db", MOUNTED_READ_ONLY + AS_NOBODY).splitlines()
         assert out[0] == "steps 5 1"
         assert out[1].startswith("LogUnavailableError")
         assert str(shared / "log.db") in out[1]
         assert (shared / "log.db").read_bytes() == before
+
+    def test_on_a_read_only_file_system_each_question_looks_at_the_file_anew(
+        self, shared: Path
+    ) -> None:
+        """Others may have mounted it where they can write."""
+        with SqliteLog(shared / "log.db") as log:
+            chain = seeded_chain(log, "s")
+        code = MOUNTED_READ_ONLY + WATCHING_AS_NOBODY
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, shared / "log.db"],
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "steps 5\n"
+        with SqliteLog(shared / "log.db") as log:
+            head = log.session_info("s").head
+            log.take_over(["s"], stands_on={"s": head.digest}, reason="more")
+        print(file=child.stdin, flush=True)
+        assert child.stdout.readline() == "steps 6\n"
+        child.communicate()
+        assert len(chain.events) == 5
 
 
 def _environment() -> dict[str, str]:

@@ -23,6 +23,7 @@ from eventlog.errors import (
 )
 from eventlog.log import SessionFilter
 from eventlog.recorder import SessionRecorder
+from eventlog.sqlite import connection as sqlite_connection
 from eventlog.sqlite import network_mount
 from eventlog.sqlite_log import SqliteLog
 from replay.workspace import Workspace, open_workspace
@@ -117,7 +118,7 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "mine"
 
 
-def test_a_read_only_folder_can_be_read_and_not_written() -> None:
+def test_a_read_only_file_system_can_be_read_and_not_written() -> None:
     with tempfile.TemporaryDirectory() as place:
         locked = Path(place)
         with open_workspace(locked / "ws") as ws:
@@ -136,6 +137,9 @@ def _look_into(locked: Path) -> None:
     if os.geteuid() == 0:  # whom no mode stops
         os.setgid(NOBODY)
         os.setuid(NOBODY)
+    with pytest.raises(LogUnavailableError, match="may not write to its folder"):
+        open_workspace(locked / "ws")
+    sqlite_connection._is_mounted_read_only = lambda folder: True
     with open_workspace(locked / "ws") as ws:
         assert ws.replay("s").state == {"n": 1}
         assert [report.verdict for report in ws.check()] == ["ok"]
