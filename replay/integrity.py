@@ -30,6 +30,7 @@ from eventlog.log import EventLog, Finding, LogRecord
 from eventlog.merkle_root import MerkleRoot
 from eventlog.session_line import SessionLine
 from replay.replayer import Replayer
+from snapshots.snapshot_folder import is_denied
 from snapshots.snapshot_store import SnapshotStore
 
 OK: Final = "ok"
@@ -300,7 +301,8 @@ class _SessionCheck:
                 if problem is not None:
                     self._note(DAMAGED, None, f"snapshot of step {ref.step}: {problem}")
         for each in damage:
-            self._note(DAMAGED, None, _named(each))
+            # What may not be looked at is not proven, but nothing says that it is bad.
+            self._note(INCOMPLETE if is_denied(each) else DAMAGED, None, _named(each))
 
     def _note_error(self, error: SteplogError) -> None:
         verdict = STOPPED if isinstance(error, SchemaError) else DAMAGED

@@ -75,9 +75,14 @@ def refuse_links(folder: Path) -> None:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise damaged(path, error.strerror or str(error)) from error
+            raise _unusable(path, error.strerror or str(error), error) from error
         if not stat.S_ISDIR(mode):
             raise damaged(path, "it stands where a folder of snapshots belongs")
+
+
+def is_denied(error: SnapshotError) -> bool:
+    """Whether it was only the permission to look that was missing: then nothing is known bad."""
+    return isinstance(error.__cause__, PermissionError)
 
 
 def damaged(path: Path, what: str) -> SnapshotError:
@@ -88,6 +93,14 @@ def damaged(path: Path, what: str) -> SnapshotError:
     )
 
 
+def _unusable(path: Path, what: str, error: OSError) -> SnapshotError:
+    made = damaged(path, what)
+    made.__cause__ = error
+    if is_denied(made):
+        made.hint = "mend its owner and mode; until then it is done without"
+    return made
+
+
 def _entries_in(folder: Path, report: Report) -> "list[os.DirEntry[str]]":
     """What lies in `folder`, in order of name; nothing where the folder is not there."""
     try:
@@ -96,7 +109,7 @@ def _entries_in(folder: Path, report: Report) -> "list[os.DirEntry[str]]":
     except FileNotFoundError:
         return []
     except OSError as error:
-        report(damaged(folder, f"it cannot be listed: {error.strerror or error}"))
+        report(_unusable(folder, f"it cannot be listed: {error.strerror or error}", error))
         return []
 
 
@@ -111,4 +124,4 @@ def _read(path: Path, bytes_max: int, *, whole: bool) -> bytes:
         raise damaged(path, str(error)) from None
     except OSError as error:
         reason = "it is missing" if error.errno == errno.ENOENT else error.strerror or str(error)
-        raise damaged(path, reason) from error
+        raise _unusable(path, reason, error) from error

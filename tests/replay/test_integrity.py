@@ -1,5 +1,7 @@
 """`check`: each verdict, and what makes it."""
 
+import errno
+import os
 import sqlite3
 from collections.abc import Callable
 from typing import Any
@@ -331,3 +333,22 @@ def test_findings_that_name_no_session_or_step_by_their_type_are_of_the_log(
         f"of {each!r}" for each in wrong
     ]
     assert (of_session.session, of_session.first_bad) == ("s", 1)
+
+
+@pytest.mark.parametrize("call", ["scandir", "open", "lstat"])
+def test_snapshots_one_may_not_look_at_are_not_damage(
+    ws: Workspace, play: Play, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    play(calls=5)
+    ws.take_snapshot("s")
+    real = getattr(os, call)
+
+    def refuse(path: Any, *rest: Any, **named: Any) -> Any:
+        if "snapshots" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, *rest, **named)
+
+    monkeypatch.setattr(os, call, refuse)
+    report = one(ws)
+    assert (report.verdict, report.first_bad) == ("incomplete", None)
+    assert "Permission denied" in report.details[0]
