@@ -24,6 +24,7 @@ from eventlog.keeping.kept_rows import (
     Mark,
     StoredEvent,
     blob_digests,
+    require_group_name,
 )
 from eventlog.keeping.line_checking import BlobUse, check_session
 from eventlog.keeping.line_plan import plan_line
@@ -154,6 +155,7 @@ class MemoryLog(EventLog):
 
     def commit_cut(self, group: str, cut: Cut) -> None:
         """Remember how far `group` has come."""
+        require_group_name(group)
         with self._lock:
             self._require_open()
             self._cuts[group] = self._cuts.get(group, Cut.empty()).merge(cut)

@@ -24,7 +24,7 @@ from eventlog.keeping.append_rule import Append, require_whole_batch
 from eventlog.keeping.awaited import Awaited, Promised
 from eventlog.keeping.fork_gate import gate
 from eventlog.keeping.kept_records import read_kept
-from eventlog.keeping.kept_rows import PARTITION
+from eventlog.keeping.kept_rows import PARTITION, require_group_name
 from eventlog.keeping.line_plan import plan_line
 from eventlog.keeping.line_reading import read_plan
 from eventlog.keeping.line_writing import Claimant, Takeover, append_events, release, take_over
@@ -182,6 +182,7 @@ class SqliteLog(EventLog):
 
     def commit_cut(self, group: str, cut: Cut) -> None:
         """Remember how far `group` has come."""
+        require_group_name(group)
         self._ask(lambda store: store.put_cut(group, cut))
 
     def committed_cut(self, group: str) -> Cut:

@@ -10,12 +10,22 @@ from typing import NamedTuple, Protocol
 
 from eventlog.codec import EncodedEvent
 from eventlog.content import BlobRef, Content
-from eventlog.event import Event, StateChange
+from eventlog.errors import ConfigError
+from eventlog.event import Event, StateChange, session_id_problem
 from eventlog.line_state import Claim, KnownEvent, LineState
 from eventlog.session_summary import SessionSummary
 
 PARTITION = 0
 """The one partition of a log without partitions, in its cuts."""
+
+
+def require_group_name(group: str) -> None:
+    """Raise `ConfigError` where a consumer's name is not one that every keeper can store."""
+    problem = session_id_problem(group)
+    if problem is not None:
+        raise ConfigError(
+            f"the consumer's name {problem}", hint="name it as a session may be named"
+        )
 
 
 def blob_digests(event: Event) -> list[bytes]:
