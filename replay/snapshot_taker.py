@@ -2,16 +2,21 @@
 
 A snapshot only saves time, so one that cannot be taken (the queue is full, the disk is full) is
 counted and logged, and recording goes on.
+
+The recording thread and the taking one share a plain lock and a `SimpleQueue` only: a Ctrl-C can
+leave a `Condition`, and so a `ThreadPoolExecutor`, locked for good.
 """
 
+import _thread
 import logging
 import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from queue import SimpleQueue
+from typing import Final, NamedTuple
 
 from eventlog.canonical import digest_of
 from eventlog.errors import LogUnavailableError, SnapshotError
+from eventlog.keeping.awaited import Promised
 from eventlog.recording.state_capture import Recorded, StateObserver
 from replay.reducer import CapturedReducer
 from replay.replayer import Replayed
@@ -32,6 +37,13 @@ def require_policy(policy: object) -> None:
         raise TypeError(f"snapshots takes a SnapshotPolicy, as EveryN(64), not {policy!r}")
 
 
+class _Due(NamedTuple):
+    """A snapshot to be stored, and who waits for it; no snapshot: the thread is to end."""
+
+    done: Promised[None]
+    snapshot: Snapshot | None
+
+
 class SnapshotTaker:
     """Stores snapshots of recorded sessions. `passed_over` counts the due ones not taken."""
 
@@ -43,8 +55,8 @@ class SnapshotTaker:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._waiting: dict[Future[None], int] = {}
-        self._worker: ThreadPoolExecutor | None = None
+        self._waiting: dict[Promised[None], int] = {}
+        self._queue: SimpleQueue[_Due] | None = None
 
     def _leave_parent(self) -> None:
         # In a forked child the worker is not there, its futures never end, the lock may be held.
@@ -113,9 +125,11 @@ class SnapshotTaker:
         """Wait, then end the thread. Idempotent."""
         self._leave_parent()
         with self._lock:
-            worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.shutdown(wait=True)
+            queue, self._queue = self._queue, None
+        if queue is not None:
+            ended = _Due(Promised(), None)
+            queue.put(ended)
+            ended.done.result()
 
     def _is_due(self, policy: SnapshotPolicy, moment: Moment, session_id: str) -> bool:
         try:
@@ -140,16 +154,37 @@ class SnapshotTaker:
             if sum(self._waiting.values()) + len(snapshot.state) > WAITING_BYTES_MAX:
                 self.passed_over += 1
                 return
-            if self._worker is None:
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix="steplog-snapshots")
             try:
-                future = self._worker.submit(self._store_now, snapshot)
+                queue = self._started_queue()
             except RuntimeError as error:  # no thread to be had, or the interpreter is ending
                 self._give_up(error)
                 return
-            self._waiting[future] = len(snapshot.state)
-        # Outside the lock: a future that is done already calls back in this thread.
-        future.add_done_callback(self._forget)
+            due = _Due(Promised(), snapshot)
+            self._waiting[due.done] = len(snapshot.state)
+            queue.put(due)
+
+    def _started_queue(self) -> "SimpleQueue[_Due]":
+        if self._queue is None:
+            queue: SimpleQueue[_Due] = SimpleQueue()
+            # Not `Thread.start`, which waits by an `Event` that an interrupt can leave locked.
+            _thread.start_new_thread(self._serve, (queue,))
+            self._queue = queue
+        return self._queue
+
+    def _serve(self, queue: "SimpleQueue[_Due]") -> None:
+        while (due := queue.get()).snapshot is not None:
+            failure: Exception | None = None
+            try:
+                self._store_now(due.snapshot)
+            except Exception as error:  # noqa: BLE001 - raised again in who waits
+                failure = error
+            with self._lock:
+                self._waiting.pop(due.done, None)
+            if failure is None:
+                due.done.set_result(None)
+            else:
+                due.done.set_exception(failure)
+        due.done.set_result(None)
 
     def _store_now(self, snapshot: Snapshot) -> None:
         try:
@@ -161,7 +196,3 @@ class SnapshotTaker:
     def _give_up(self, error: Exception) -> None:
         self.passed_over += 1
         _logger.warning("snapshot not taken: %s", error)
-
-    def _forget(self, future: "Future[None]") -> None:
-        with self._lock:
-            self._waiting.pop(future, None)

@@ -136,17 +136,10 @@ def test_what_waits_is_bounded(
 def test_a_thread_that_is_not_to_be_had_costs_the_snapshot_only(
     taker: SnapshotTaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class NoThreads:
-        def __init__(self, *args: object, **kwargs: object) -> None:
-            pass
+    def no_thread(*args: object) -> int:
+        raise RuntimeError("can't start new thread")
 
-        def submit(self, *args: object) -> None:
-            raise RuntimeError("can't start new thread")
-
-        def shutdown(self, *, wait: bool) -> None:
-            pass
-
-    monkeypatch.setattr(snapshot_taker, "ThreadPoolExecutor", NoThreads)
+    monkeypatch.setattr(snapshot_taker._thread, "start_new_thread", no_thread)
     observe = taker.observer(EveryN(1), "captured")
     assert observe is not None
     observe(recorded(1))
@@ -231,3 +224,20 @@ def test_what_is_no_policy_was_found_out_after_the_session_began(
     with pytest.raises(TypeError, match="SnapshotPolicy"):
         ws.resume("s", snapshots=wrong)
     assert ws.session("s").head.attempt == 1
+
+
+def test_an_unforeseen_error_is_raised_in_who_waits_and_the_thread_goes_on(
+    taker: SnapshotTaker, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe = taker.observer(EveryN(1), "captured")
+    assert observe is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot_taker, "digest_of", lambda data: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            for step in range(1, 1_000):  # the thread may be done before it is waited for
+                observe(recorded(step))
+                taker.wait()
+        taker.close()
+    observe(recorded(1_000))
+    taker.wait()
+    assert steps(store) == [1_000]
