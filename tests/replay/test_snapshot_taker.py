@@ -231,12 +231,16 @@ def test_an_unforeseen_error_is_raised_in_who_waits_and_the_thread_goes_on(
 ) -> None:
     observe = taker.observer(EveryN(1), "captured")
     assert observe is not None
+
+    def until_told() -> None:
+        for step in range(1, 1_000):  # the thread may be done before it is waited for
+            observe(recorded(step))
+            taker.wait()
+
     with monkeypatch.context() as patch:
         patch.setattr(snapshot_taker, "digest_of", lambda data: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            for step in range(1, 1_000):  # the thread may be done before it is waited for
-                observe(recorded(step))
-                taker.wait()
+            until_told()
         taker.close()
     observe(recorded(1_000))
     taker.wait()
