@@ -5,6 +5,8 @@ import pickle
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -199,6 +201,7 @@ def test_a_closed_handle_refuses_everything_and_others_go_on(path: Path) -> None
 def test_exit_without_a_close_keeps_what_was_submitted(path: Path) -> None:
     code = """
 import sys
+import tempfile
 from eventlog.sqlite_log import SqliteLog
 from tests.support.recorded import seeded_chain
 log = SqliteLog(sys.argv[1])
@@ -261,11 +264,11 @@ class TestReadOnly:
         return done.stdout
 
     @pytest.fixture
-    def shared(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        folder = tmp_path_factory.mktemp("shared")
-        for each in (folder, folder.parent, folder.parent.parent):
-            each.chmod(0o755)
-        return folder
+    def shared(self) -> Iterator[Path]:
+        # Not below pytest's own folder, where no other user may go.
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder).chmod(0o755)
+            yield Path(folder)
 
     def test_no_log_can_be_made_there(self, shared: Path) -> None:
         out = self._run(shared / "log.db")
