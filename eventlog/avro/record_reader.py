@@ -12,6 +12,8 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from eventlog.avro.schema_walk import SchemaWalk
+
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """From the bytes and a position to the value and the position after it."""
 
@@ -28,55 +30,42 @@ READ_ERRORS: Final = (IndexError, UnicodeDecodeError, Misread)
 """What a reader raises on bytes that are not of its schema; IndexError: they end early."""
 
 
-class RecordReaders:
-    """Compiles readers for the types of one schema, each named type once.
-
-    `named` gives the definitions by full name, as the canonical form writes them; `classes` the
-    NamedTuple of each record; `by_hand` the readers of types that are not to be compiled.
-    """
-
-    def __init__(
-        self,
-        named: Mapping[str, Mapping[str, Any]],
-        classes: Mapping[str, type[Any]],
-        by_hand: Mapping[str, Read],
-    ) -> None:
-        self._named = named
-        self._classes = classes
-        self._made: dict[str, Read] = dict(by_hand)
+class RecordReaders(SchemaWalk[Read]):
+    """Compiles readers for the types of one schema."""
 
     def reader(self, definition: Any) -> Read:
         """A function that reads a value of this type; raises one of `READ_ERRORS`."""
-        if isinstance(definition, list):
-            return self._union(definition)
-        if isinstance(definition, str):
-            return _PRIMITIVES[definition] if definition in _PRIMITIVES else self._of(definition)
-        kind = definition["type"]
-        if kind == "array":
-            return _array_reader(self.reader(definition["items"]))
-        if kind == "map":
-            return _map_reader(self.reader(definition["values"]))
-        return self._of(definition["name"])
+        return self.compiled(definition)
 
-    def _of(self, name: str) -> Read:
-        if name not in self._made:
-            definition = self._named[name]
-            kind = definition["type"]
-            if kind == "enum":
-                self._made[name] = _enum_reader(definition["symbols"])
-            elif kind == "fixed":
-                self._made[name] = _fixed_reader(definition["size"])
-            else:
-                fields = definition["fields"]
-                readers = [self.reader(field["type"]) for field in fields]
-                names = [field["name"] for field in fields]
-                self._made[name] = record_reader(self._classes[name], names, readers)
-        return self._made[name]
+    def primitive(self, name: str) -> Read | None:
+        """A reader of a primitive type."""
+        return _PRIMITIVES.get(name)
 
-    def _union(self, branches: list[Any]) -> Read:
+    def array(self, items: Read) -> Read:
+        """A reader of arrays."""
+        return _array_reader(items)
+
+    def map(self, values: Read) -> Read:
+        """A reader of maps."""
+        return _map_reader(values)
+
+    def enum(self, symbols: list[str]) -> Read:
+        """A reader of enums."""
+        return _enum_reader(symbols)
+
+    def fixed(self, size: int) -> Read:
+        """A reader of fixed bytes."""
+        return _fixed_reader(size)
+
+    def record(self, cls: type[Any], names: list[str], fields: list[Read]) -> Read:
+        """A reader of records."""
+        return record_reader(cls, names, fields)
+
+    def union(self, branches: list[Any]) -> Read:
+        """A union of null and one type, or of any types."""
         if len(branches) == 2 and branches[0] == "null":
-            return _optional_reader(self.reader(branches[1]))
-        return _union_reader([self.reader(branch) for branch in branches])
+            return _optional_reader(self.compiled(branches[1]))
+        return _union_reader([self.compiled(branch) for branch in branches])
 
 
 def record_reader(cls: type[Any], names: list[str], readers: list[Read]) -> Read:

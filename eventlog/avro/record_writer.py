@@ -12,6 +12,8 @@ from functools import lru_cache
 from operator import call, itemgetter
 from typing import Any, Final, TypeAlias
 
+from eventlog.avro.schema_walk import SchemaWalk
+
 Write: TypeAlias = Callable[[Any], bytes]
 
 INT_MAX: Final = 2**31 - 1
@@ -46,60 +48,44 @@ class Misfit(Exception):  # noqa: N818 - never leaves eventlog: the codec turns 
         return self
 
 
-class RecordWriters:
-    """Compiles writers for the types of one schema, each named type once.
-
-    `named` gives the definitions by full name, as the canonical form writes them; `classes` the
-    NamedTuple of each record; `by_hand` the writers of types that are not to be compiled.
-    """
-
-    def __init__(
-        self,
-        named: Mapping[str, Mapping[str, Any]],
-        classes: Mapping[str, type[Any]],
-        by_hand: Mapping[str, Write],
-    ) -> None:
-        self._named = named
-        self._classes = classes
-        self._made: dict[str, Write] = dict(by_hand)
+class RecordWriters(SchemaWalk[Write]):
+    """Compiles writers for the types of one schema."""
 
     def writer(self, definition: Any) -> Write:
         """A function that checks a value of this type and gives its Avro bytes; raises `Misfit`."""
-        if isinstance(definition, list):
-            return self._union(definition)
-        if isinstance(definition, str):
-            return _PRIMITIVES[definition] if definition in _PRIMITIVES else self._of(definition)
-        kind = definition["type"]
-        if kind == "array":
-            return _array_writer(self.writer(definition["items"]))
-        if kind == "map":
-            return _map_writer(self.writer(definition["values"]))
-        return self._of(definition["name"])
+        return self.compiled(definition)
 
-    def _of(self, name: str) -> Write:
-        if name not in self._made:
-            definition = self._named[name]
-            kind = definition["type"]
-            if kind == "enum":
-                self._made[name] = _enum_writer(definition["symbols"])
-            elif kind == "fixed":
-                self._made[name] = _fixed_writer(definition["size"])
-            else:
-                self._made[name] = self._record(self._classes[name], definition["fields"])
-        return self._made[name]
+    def primitive(self, name: str) -> Write | None:
+        """A writer of a primitive type."""
+        return _PRIMITIVES.get(name)
 
-    def _record(self, cls: type[Any], fields: list[Mapping[str, Any]]) -> Write:
-        names = [field["name"] for field in fields]
-        writers = [self.writer(field["type"]) for field in fields]
-        return record_writer(cls, names, writers)
+    def array(self, items: Write) -> Write:
+        """A writer of arrays."""
+        return _array_writer(items)
 
-    def _union(self, branches: list[Any]) -> Write:
+    def map(self, values: Write) -> Write:
+        """A writer of maps."""
+        return _map_writer(values)
+
+    def enum(self, symbols: list[str]) -> Write:
+        """A writer of enums."""
+        return _enum_writer(symbols)
+
+    def fixed(self, size: int) -> Write:
+        """A writer of fixed bytes."""
+        return _fixed_writer(size)
+
+    def record(self, cls: type[Any], names: list[str], fields: list[Write]) -> Write:
+        """A writer of records."""
+        return record_writer(cls, names, fields)
+
+    def union(self, branches: list[Any]) -> Write:
         """A union of null and one type, or of types told apart by their Python class."""
         if len(branches) == 2 and branches[0] == "null":
-            return _optional_writer(self.writer(branches[1]))
+            return _optional_writer(self.compiled(branches[1]))
         by_class: dict[type[Any], tuple[bytes, Write]] = {}
         for index, branch in enumerate(branches):
-            by_class[self._class_of(branch)] = (long_bytes(index), self.writer(branch))
+            by_class[self._class_of(branch)] = (long_bytes(index), self.compiled(branch))
         return _union_writer(by_class)
 
     def _class_of(self, branch: Any) -> type[Any]:
