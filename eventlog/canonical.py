@@ -1,4 +1,4 @@
-"""Canonical values: every value we store or hash has exactly one encoding (FORMATS section 1).
+"""Canonical values: every value we store or hash has exactly one encoding (docs/formats.md).
 
 `encode` and `decode` are inverse; `digest` is the SHA-256 of the encoding, which is what a state
 digest is. Values of registered types that this process cannot build stay closed as `Registered`

@@ -1,4 +1,4 @@
-"""The JSON form of canonical values (FORMATS section 8): `--json`, exports and the viewer write it.
+"""The JSON form of canonical values (docs/formats.md): `--json`, exports and the viewer write it.
 
 It is reversible and strict: each value has one form, each form one value, and the text is JSON as
 RFC 8259 has it, which any reader takes. What JSON cannot say is an object of one key that begins

@@ -117,7 +117,7 @@ class Claim(NamedTuple):
 class Verdict(NamedTuple):
     """What the rule says of one record.
 
-    `rule` is the number in FORMATS section 4 (0: not a record of this session, or judged before).
+    `rule` is the number in docs/formats.md (0: not a record of this session, or judged before).
     `error` is set for `STOPPED` only: what this record broke, or the first error of the line. It
     is kept apart from raising: a checker goes on. `claim` is set where a claim was accepted.
     `after_close`: accepted, but outside the root of the session's close.

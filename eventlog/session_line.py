@@ -1,7 +1,7 @@
 """`SessionLine`: the reader's rule. Which records of a session stand, in log order.
 
 Every keeper, reader and checker gives each record of a session to one `SessionLine`, in log order,
-and does what the `Verdict` says. The rule is FORMATS section 4, numbered there and here; the first
+and does what the `Verdict` says. The rule is in docs/formats.md, numbered as here; the first
 rule that matches decides. Pure: what the log already holds is asked through two callbacks.
 
 - `known(digest)`: the event of *this* session that was ever accepted under this digest, standing or

@@ -1,4 +1,4 @@
-"""State patches: the structural difference between two states, and its application (FORMATS 2).
+"""State patches: the difference between two states, and its application (docs/formats.md).
 
 A patch is a list of operations, applied in order:
 

@@ -23,7 +23,7 @@ from zstandard import (
 from eventlog.errors import SnapshotError
 
 RAW_BYTES_MAX: Final = 1 << 30
-"""Most bytes one frame may hold: the limit of a canonical value (FORMATS section 1)."""
+"""Most bytes one frame may hold: the limit of a canonical value (docs/formats.md)."""
 WINDOW_BYTES_MAX: Final = 1 << 30
 """Largest window a frame may ask a reader to keep."""
 FRAME_BYTES_MAX: Final = RAW_BYTES_MAX + (RAW_BYTES_MAX >> 8) + 1024

@@ -2,8 +2,8 @@
 
 Python's `==` mixes 1, True and 1.0, and ignores the order of keys; bytes do not, so here two parts
 are the same exactly where a restored state would be. Sizes are known too, so wherever edits are not
-smaller than the whole part, the whole part is set. Operations are made as canonical bytes (FORMATS
-section 2), without building any value but edited texts. Pure. Used by `state_patch` and
+smaller than the whole part, the whole part is set. Operations are made as canonical bytes (see
+docs/formats.md), without building any value but edited texts. Pure. Used by `state_patch` and
 `encoded_state`.
 """
 

@@ -32,7 +32,7 @@ from eventlog.log import EventLog, Receipt
 from eventlog.merkle_root import MerkleRoot
 
 AFTER_CLOSE: Final = (Verified, Annotated, SubjectErased)
-"""What may still be appended to a closed session (FORMATS section 4, rule 6)."""
+"""What may still be appended to a closed session (docs/formats.md, Which events stand)."""
 
 SUBMITTED_MAX: Final = 1_024
 """Appends not yet known to be durable; before one more, those before it are waited for."""

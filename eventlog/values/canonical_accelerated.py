@@ -1,7 +1,7 @@
 """The accelerated encoder, on ormsgpack: the same bytes as the reference, or nothing.
 
 ormsgpack writes plain values as canonical bytes want them. What it does otherwise is guarded here
-(FORMATS section 1): it keeps a NaN's bits; it writes bytearray and memoryview as bytes, and objects
+(docs/formats.md): it keeps a NaN's bits; it writes bytearray and memoryview as bytes, and objects
 of its own `Ext` and `Fragment` as they are; its limit of nesting is 255. What it refuses, and what
 a guard is not sure of, is taken apart: each part is tried again, and what cannot be taken apart
 goes to the reference. So one odd leaf does not make a large state slow.

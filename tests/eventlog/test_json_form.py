@@ -20,7 +20,7 @@ from tests.support.golden_values import golden_lines, golden_value
 from tests.support.scale import scaled
 from tests.support.values import random_live_value, random_value, register_live_types
 
-# Value, and its form as FORMATS section 8 has it.
+# Value, and its form as docs/formats.md has it.
 FORMS: list[tuple[object, object]] = [
     (None, None),
     (True, True),

@@ -46,7 +46,7 @@ def bits(reward: float | None) -> bytes | None:
 
 
 def reward_by_the_rule(events: Sequence[Event]) -> tuple[float | None, str | None]:
-    """FORMATS section 11, read off the whole line."""
+    """The reward rule of docs/formats.md, read off the whole line."""
     verified = [(event.step, event.body) for event in events if isinstance(event.body, Verified)]
     for step, body in reversed(verified):
         superseded = any(later.supersedes_step == step for at, later in verified if at > step)

@@ -1,6 +1,6 @@
 """Seeded random canonical values, with the traps that codecs and patches fall into.
 
-`random_value(rng, depth)` gives every row of the canonical table (FORMATS section 1) in opaque
+`random_value(rng, depth)` gives every row of the canonical table (docs/formats.md) in opaque
 form, `random_live_value` also live values of registered types and numpy. Same seed, same values.
 """
 
