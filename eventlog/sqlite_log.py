@@ -1,7 +1,7 @@
 """`SqliteLog`: the event log in one SQLite file, for one machine and any number of processes.
 
-Appends go to the process's one writer thread (`sqlite_writer`), reads through connections of their
-own (`sqlite_reader`). What is durable survives the process and the operating system. Handles are
+Appends go to the process's one writer thread (`keeping.log_writer`), reads through connections of
+their own (`sqlite.reader`). What is durable survives the process and the operating system. Handles are
 cheap; after a fork the child's first use gives it a writer id and connections of its own, and
 pickling carries only the path.
 """
@@ -28,8 +28,9 @@ from eventlog.keeping.kept_rows import PARTITION, require_group_name
 from eventlog.keeping.line_plan import plan_line
 from eventlog.keeping.line_reading import read_plan
 from eventlog.keeping.line_writing import Claimant, Takeover, append_events, release, take_over
+from eventlog.keeping.log_writer import COMMIT_DEADLINE_S
+from eventlog.keeping.requests import Answer, Request
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
-from eventlog.sqlite.committer import Answer, Request
 from eventlog.sqlite.connection import create_log
 from eventlog.sqlite.damage import find_log_damage
 from eventlog.sqlite.errors import errors_of
@@ -38,7 +39,6 @@ from eventlog.sqlite.network_mount import refuse_network_mount
 from eventlog.sqlite.process import give_back_writer, never_finalise, share_writer
 from eventlog.sqlite.reader import SqliteReader
 from eventlog.sqlite.store import SqliteStore
-from eventlog.sqlite.writer import COMMIT_DEADLINE_S
 
 T = TypeVar("T")
 

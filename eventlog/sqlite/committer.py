@@ -7,12 +7,14 @@ overdue COMMIT leaves unknown is remembered here, by session, until it is reconc
 import logging
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final
 
 from eventlog.errors import AppendUncertainError, LogUnavailableError, SteplogError
 from eventlog.keeping.fork_gate import gate
+from eventlog.keeping.requests import BatchLimits, Failed, Outcomes, Request
 from eventlog.log import Receipt
 from eventlog.sqlite.connection import open_writer
 from eventlog.sqlite.errors import as_ours, as_unavailable, surely_not_committed
@@ -22,62 +24,23 @@ from eventlog.sqlite.store import SqliteStore, Written
 
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 """After about so many bytes the write-ahead log is copied into the file and begun anew."""
+BATCH_REQUESTS_MAX: Final = 4_096
+"""Requests in one commit: bounds how long other processes wait."""
 _PAGES_PER_COMMIT: Final = 4
 
 _logger = logging.getLogger("steplog.log")
-
-
-class Answer(Protocol):
-    """Where a request's outcome goes: a `Future`, or something lighter."""
-
-    def running(self) -> bool:
-        """Whether the request was begun."""
-        ...
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """The request is begun; False where it was withdrawn."""
-        ...
-
-    def set_result(self, result: Any) -> None:
-        """What it returned."""
-        ...
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """What it raised."""
-        ...
-
-
-class Request(NamedTuple):
-    """Work for the writer: `run` inside a transaction; `answer` gets what it returns or raises.
-
-    `session_ids` are the sessions it may write to; `size_bytes` what it holds in memory.
-    `reconciles`: it is served although its sessions are blocked, and settles them.
-    """
-
-    run: Callable[[SqliteStore], Any]
-    answer: Answer
-    session_ids: tuple[str, ...] = ()
-    size_bytes: int = 0
-    reconciles: bool = False
-
-
-class Failed(NamedTuple):
-    """What a request came to, where it is not a value."""
-
-    error: BaseException
-
-
-Outcomes = list[tuple[Request, Any]]
-"""What each request came to: the value it returned, or a `Failed`."""
 
 
 class Committer:
     """Owns the writing connection and the lock file of one log in this process."""
 
     def __init__(self, path: Path) -> None:
+        self.limits = BatchLimits(BATCH_REQUESTS_MAX, sys.maxsize)
+        self.place = str(path)
+        self.medium = "the disk"
+        self.waits_for_lock = False
         self._path = path
         self._lock = LogLock(path)
-        self.waits_for_lock = False
         self._db: sqlite3.Connection | None = None
         self._store: SqliteStore | None = None
         self._identity: tuple[int, int] | None = None
@@ -89,7 +52,7 @@ class Committer:
         """Run what `take` gives as one transaction; what each request came to.
 
         `take` is called when no other writer can come between; it hands over what waits then, each
-        request begun. Then call `settle`, and `checkpoint_if_due`.
+        request begun. Then call `settle`, and `tidy`.
         """
         try:
             self._acquire()
@@ -114,7 +77,7 @@ class Committer:
                 else:
                     self._uncertain[session_id] = written[session_id]
 
-    def checkpoint_if_due(self) -> None:
+    def tidy(self) -> None:
         """Begin the write-ahead log anew where it has become long. Does not raise."""
         if self._since_checkpoint_bytes >= CHECKPOINT_BYTES:
             self._checkpoint()
@@ -320,15 +283,3 @@ class Committer:
 
 def _all(requests: Sequence[Request], result: Failed) -> Outcomes:
     return [(request, result) for request in requests]
-
-
-def give_answers(outcomes: Outcomes) -> None:
-    """Let everyone know; requests withdrawn before they were begun are left out."""
-    for request, result in outcomes:
-        answer = request.answer
-        if not answer.running() and not answer.set_running_or_notify_cancel():
-            continue
-        if isinstance(result, Failed):
-            answer.set_exception(result.error)
-        else:
-            answer.set_result(result)

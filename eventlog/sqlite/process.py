@@ -11,7 +11,10 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-from eventlog.sqlite.writer import SqliteWriter
+from eventlog.keeping.log_writer import LogWriter
+from eventlog.sqlite.committer import Committer
+
+SqliteWriter = LogWriter[Committer]
 
 
 class _Process:
@@ -31,7 +34,7 @@ def share_writer(path: Path, commit_deadline_s: float) -> SqliteWriter:
     with _process.lock:
         writer = _process.writers.get(path)
         if writer is None:
-            writer = _process.writers[path] = SqliteWriter(path, commit_deadline_s)
+            writer = _process.writers[path] = LogWriter(Committer(path), commit_deadline_s)
         writer.shorten_deadline(commit_deadline_s)
         _process.handles[path] = _process.handles.get(path, 0) + 1
         return writer

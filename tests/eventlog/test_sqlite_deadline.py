@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventlog.errors import AppendUncertainError, LogUnavailableError
-from eventlog.sqlite import writer as sqlite_writer
+from eventlog.keeping import log_writer
 from eventlog.sqlite.store import SqliteStore
 from eventlog.sqlite_log import SqliteLog
 from replay.workspace import open_workspace
@@ -64,8 +64,8 @@ _commit = SqliteStore.commit
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDisk]:
     disk = StuckDisk()
     monkeypatch.setattr(SqliteStore, "commit", disk.commit_of())
-    monkeypatch.setattr(sqlite_writer, "DEADLINE_S", DEADLINE_S)
-    monkeypatch.setattr(sqlite_writer, "_WATCH_EVERY_S", 0.05)
+    monkeypatch.setattr(log_writer, "DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(log_writer, "_WATCH_EVERY_S", 0.05)
     yield disk
     disk.freed.set()
 
@@ -190,7 +190,7 @@ def test_a_recording_on_a_stuck_disk_ends_with_an_error_of_ours(
 def test_a_slow_disk_within_the_deadline_is_waited_for(
     tmp_path: Path, disk: StuckDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_writer, "DEADLINE_S", PATIENCE_S)
+    monkeypatch.setattr(log_writer, "DEADLINE_S", PATIENCE_S)
     with SqliteLog(tmp_path / "log.db", commit_deadline_s=PATIENCE_S) as log:
         chain = seeded_chain(log, "s")
         disk.stick()

@@ -16,7 +16,7 @@ from eventlog.sqlite_log import SqliteLog
 from tests.support.recorded import append_all, data_of, seeded_chain
 
 POINT = int(sys.argv[2])
-FILES = ("/sqlite/writer.py", "/fork_gate.py", "/awaited.py", "/threading.py")
+FILES = ("/keeping/log_writer.py", "/fork_gate.py", "/awaited.py", "/threading.py")
 left = POINT
 
 def trace(frame, event, arg):

@@ -19,9 +19,9 @@ from eventlog.errors import (
     StepConflictError,
     SteplogError,
 )
+from eventlog.keeping import log_writer
 from eventlog.keeping.append_rule import Append
 from eventlog.sqlite import connection as sqlite_connection
-from eventlog.sqlite import writer as sqlite_writer
 from eventlog.sqlite.committer import CHECKPOINT_BYTES
 from eventlog.sqlite.store import SqliteStore
 from eventlog.sqlite_log import SqliteLog
@@ -260,8 +260,8 @@ class TestBounds:
     def test_a_stuck_process_is_named_at_the_deadline_and_nothing_is_written(
         self, log: SqliteLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite_writer, "DEADLINE_S", 0.3)
-        monkeypatch.setattr(sqlite_writer, "_WATCH_EVERY_S", 0.05)
+        monkeypatch.setattr(log_writer, "DEADLINE_S", 0.3)
+        monkeypatch.setattr(log_writer, "_WATCH_EVERY_S", 0.05)
         chain = seeded_chain(log, "s")
         event = chain.call()
         begun = time.monotonic()
@@ -276,8 +276,8 @@ class TestBounds:
         self, log: SqliteLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         chain = seeded_chain(log, "s")
-        monkeypatch.setattr(sqlite_writer, "IN_FLIGHT_BYTES_MAX", 100_000)
-        monkeypatch.setattr(sqlite_writer, "DEADLINE_S", 0.2)
+        monkeypatch.setattr(log_writer, "IN_FLIGHT_BYTES_MAX", 100_000)
+        monkeypatch.setattr(log_writer, "DEADLINE_S", 0.2)
         futures = []
         with held_back(log):
 
@@ -292,7 +292,7 @@ class TestBounds:
                 submit_many()
             assert 8 <= len(futures) <= 10
             assert log._own.writer._in_flight_bytes <= 100_000
-            monkeypatch.setattr(sqlite_writer, "DEADLINE_S", 60.0)
+            monkeypatch.setattr(log_writer, "DEADLINE_S", 60.0)
         outcomes = {type(future.exception()) for future in futures}
         assert outcomes <= {type(None), LogUnavailableError}
         assert log._own.writer._in_flight_bytes == 0
@@ -300,7 +300,7 @@ class TestBounds:
     def test_one_batch_larger_than_the_bound_goes_alone(
         self, log: SqliteLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sqlite_writer, "IN_FLIGHT_BYTES_MAX", 50_000)
+        monkeypatch.setattr(log_writer, "IN_FLIGHT_BYTES_MAX", 50_000)
         chain = seeded_chain(log, "s")
         large = Content(OCTET_STREAM, bytes(20_000))
         append_all(log, [chain.call(arguments=large) for _ in range(10)])

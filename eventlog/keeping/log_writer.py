@@ -1,8 +1,9 @@
-"""`SqliteWriter`: the one thread of a process that writes to a log, shared by all its handles.
+"""`LogWriter`: the one thread that writes to a log; everything else only submits requests to it.
 
 Requests wait in a queue of bounded size; each commit takes all that wait, so that many writers
-share one sync to disk and one alone never waits for a timer. A forked child has no writer: it makes
-its own when it first writes, and never touches what it inherited.
+share one commit and one alone never waits for a timer. What a commit is, the keeper's `Committer`
+knows. A forked child has no writer: it makes its own when it first writes, and never touches what
+it inherited.
 
 A Ctrl-C may end a submission at any point, and must not hold up the writer or those who submit
 after it. So caller and writer share only what the interpreter does not interrupt: a plain lock used
@@ -17,12 +18,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from eventlog.errors import AppendUncertainError, LogError, LogUnavailableError, SteplogError
-from eventlog.sqlite.committer import Committer, Failed, Request, give_answers
+from eventlog.keeping.requests import Committer, Failed, Request, give_answers
+
+CommitterT = TypeVar("CommitterT", bound=Committer)
 
 IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
 """Events submitted and not answered yet; more must wait. One larger batch may go alone."""
@@ -30,24 +32,30 @@ DEADLINE_S: Final = 30.0
 """How long a submission waits for room, and a request for its turn to write."""
 COMMIT_DEADLINE_S: Final = 60.0
 """How long a commit may take: then its requests are answered, with their outcome unknown."""
-BATCH_REQUESTS_MAX: Final = 4_096
-"""Requests in one commit: bounds how long other processes wait."""
 _WATCH_EVERY_S: Final = 0.5
 _ROOM_EVERY_S: Final = 0.005
 
 _logger = logging.getLogger("steplog.log")
 
 
-class SqliteWriter:
+class LogWriter(Generic[CommitterT]):
     """Queue and thread in front of one `Committer`. All methods may be called from any thread.
 
-    A second thread minds deadlines: nobody waits for ever for a disk, or for another process.
+    A second thread minds deadlines: nobody waits for ever for what is written to, or for another
+    process.
     """
 
-    def __init__(self, path: Path, commit_deadline_s: float) -> None:
-        self.committer: Final = Committer(path)
+    def __init__(
+        self,
+        committer: CommitterT,
+        commit_deadline_s: float,
+        *,
+        wait_deadline_s: float | None = None,
+    ) -> None:
+        """`wait_deadline_s` is how long a request waits for its turn (default `DEADLINE_S`)."""
+        self.committer: Final = committer
         self.commit_deadline_s = commit_deadline_s
-        self._path = path
+        self._wait_deadline_s = wait_deadline_s
         self._waiting: deque[tuple[float, Request]] = deque()
         self._in_flight_bytes = 0
         self._stopping = False
@@ -69,19 +77,25 @@ class SqliteWriter:
     def submit(self, request: Request) -> None:
         """Queue a request. Raises `LogUnavailableError` where no room comes free in time."""
         size = request.size_bytes
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self.wait_deadline_s
         while not self._enqueue(request, size):
             if time.monotonic() >= deadline:
                 raise LogUnavailableError(
-                    f"{self._in_flight_bytes} bytes wait to be written to {self._path}; no room "
-                    f"came free within {DEADLINE_S:g} s",
-                    hint="check the disk; wait for what was submitted before submitting more",
+                    f"{self._in_flight_bytes} bytes wait to be written to {self.committer.place}; "
+                    f"no room came free within {self.wait_deadline_s:g} s",
+                    hint=f"check {self.committer.medium}; wait for what was submitted before "
+                    "submitting more",
                 )
             time.sleep(_ROOM_EVERY_S)
 
+    @property
+    def wait_deadline_s(self) -> float:
+        """How long a submission waits for room, and a request for its turn, in seconds."""
+        return DEADLINE_S if self._wait_deadline_s is None else self._wait_deadline_s
+
     def _enqueue(self, request: Request, size: int) -> bool:
         """Put the request among those that wait; False where there is no room for it now."""
-        entry = (time.monotonic() + DEADLINE_S, request)
+        entry = (time.monotonic() + self.wait_deadline_s, request)
         with self._lock:
             if self._stopping:
                 raise LogError("this log handle is closed", hint="open the log again")
@@ -126,10 +140,12 @@ class SqliteWriter:
         if not is_used:
             self.committer.close()
             return
-        deadline = time.monotonic() + DEADLINE_S + self.commit_deadline_s
+        deadline = time.monotonic() + self.wait_deadline_s + self.commit_deadline_s
         while not self._has_stopped:
             if time.monotonic() >= deadline:
-                _logger.warning("%s is let go of while a write to it is stuck", self._path)
+                _logger.warning(
+                    "%s is let go of while a write to it is stuck", self.committer.place
+                )
                 return
             with suppress(Empty):
                 self._stopped.get(timeout=_WATCH_EVERY_S)
@@ -141,7 +157,7 @@ class SqliteWriter:
             self.committer.settle(outcomes, in_time=in_time)
             if in_time:
                 give_answers(outcomes)
-            self.committer.checkpoint_if_due()
+            self.committer.tidy()
         self.committer.close()
         self._ended.set()
         self._has_stopped = True
@@ -161,9 +177,14 @@ class SqliteWriter:
 
     def _take(self) -> Sequence[Request]:
         """What waits, each request begun; those that were withdrawn are left out."""
+        limits = self.committer.limits
         with self._lock:
             self._phase += 1
-            while self._waiting and len(self._batch) < BATCH_REQUESTS_MAX:
+            while (
+                self._waiting
+                and len(self._batch) < limits.requests_max
+                and self._taken_bytes < limits.bytes_max
+            ):
                 request = self._waiting.popleft()[1]
                 self._taken_bytes += request.size_bytes
                 if request.answer.set_running_or_notify_cancel():
@@ -194,7 +215,7 @@ class SqliteWriter:
                 stands_still = self._is_busy and self._phase == phase
                 phase = self._phase
             stuck_s = stuck_s + look_s if stands_still else 0.0
-            if self.committer.waits_for_lock or stuck_s >= DEADLINE_S:
+            if self.committer.waits_for_lock or stuck_s >= self.wait_deadline_s:
                 self._refuse_late()
             if stuck_s >= self.commit_deadline_s:
                 self._give_batch_up()
@@ -209,11 +230,17 @@ class SqliteWriter:
                 late.append(self._waiting.popleft()[1])
             self._in_flight_bytes -= sum(request.size_bytes for request in late)
         if self.committer.waits_for_lock:
-            what = f"another process has held {self._path} locked for {DEADLINE_S:g} s"
+            what = (
+                f"another process has held {self.committer.place} locked for "
+                f"{self.wait_deadline_s:g} s"
+            )
             hint = "end or continue that process (`lslocks` names it), then try again"
         else:
-            what = f"a write to {self._path} before this one has been stuck for {DEADLINE_S:g} s"
-            hint = "check the disk, then try again"
+            what = (
+                f"a write to {self.committer.place} before this one has been stuck for "
+                f"{self.wait_deadline_s:g} s"
+            )
+            hint = f"check {self.committer.medium}, then try again"
         error = LogUnavailableError(what, hint=hint)
         give_answers([(request, Failed(error)) for request in late])
 
@@ -228,11 +255,12 @@ class SqliteWriter:
         give_answers([(request, Failed(self._overdue(request))) for request in batch])
 
     def _overdue(self, request: Request) -> SteplogError:
-        what = f"{self._path} did not answer for {self.commit_deadline_s:g} s"
+        what = f"{self.committer.place} did not answer for {self.commit_deadline_s:g} s"
         if not request.session_ids:
-            return LogUnavailableError(what, hint="check the disk, then try again")
+            return LogUnavailableError(what, hint=f"check {self.committer.medium}, then try again")
         return AppendUncertainError(
             f"{what}: whether the events are there is unknown",
-            hint="check the disk; call reconcile for the session before more is appended to it",
+            hint=f"check {self.committer.medium}; call reconcile for the session before more is "
+            "appended to it",
             session_id=request.session_ids[0],
         )
