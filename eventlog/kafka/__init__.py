@@ -1,0 +1,1 @@
+"""The log on Apache Kafka: the client library behind one contract, where a log lies, its writer."""

@@ -1,0 +1,65 @@
+"""What a client library can answer. Only the writer and the mirror meet these; no user does.
+
+`ClientFault`
+    `BrokersUnavailable`   not reached in time, nothing was written: try again
+    `AccessDenied`         TLS, authentication or an ACL refused
+    `TopicMissing`         no such topic
+    `OffsetOutOfRange`     the position asked for is not in the log (any more)
+    `ProducerFenced`       a newer producer has this transactional id
+    `ProducerBroken`       this producer is dead; whether its transaction was written is in `sent`
+        `RecordsRefused`   ...because the broker takes no such records: the same again fails again
+
+Messages name the bootstrap servers and the topic, never a secret.
+"""
+
+
+class ClientFault(Exception):  # noqa: N818  (a name that says what is the matter is better)
+    """Anything a client library raises, in our words."""
+
+
+class BrokersUnavailable(ClientFault):
+    """The brokers could not be reached, or did not answer, within the time; nothing was written."""
+
+
+class AccessDenied(ClientFault):
+    """TLS, authentication or authorisation refused us. The same again fails again."""
+
+
+class TopicMissing(ClientFault):
+    """The topic does not exist, or is not visible to us."""
+
+
+class OffsetOutOfRange(ClientFault):
+    """A reader's position is outside of the log: `start` <= position <= `end` does not hold."""
+
+    def __init__(self, partition: int, offset: int, start: int, end: int) -> None:
+        super().__init__(
+            f"partition {partition}: offset {offset} is outside of the log, {start} to {end}"
+        )
+        self.partition = partition
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class ProducerFenced(ClientFault):
+    """A newer producer initialised this transactional id; nothing of the transaction is visible.
+
+    (Unless it had committed before it was fenced: the answer, not the commit, may have been lost.)
+    """
+
+
+class ProducerBroken(ClientFault):
+    """This producer is dead.
+
+    `sent` False: surely no record of the transaction was handed to a broker, nor will be. True: the
+    outcome is unknown until the transactional id is initialised again.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class RecordsRefused(ProducerBroken):
+    """The records cannot be written as they are (too large, or a time stamp the broker refuses)."""
