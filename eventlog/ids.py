@@ -9,10 +9,14 @@ draw comes from the operating system.
 import os
 import time
 import uuid
+from collections import OrderedDict
 from hashlib import sha256
 from typing import Final
 
 EVENT_ID_BYTES: Final = 16
+
+MINTED_KEPT_MAX: Final = 65_536
+"""For so many session ids it is remembered that they were minted here: about 10 MiB."""
 
 _KEY_DOMAIN: Final = b"steplog event id"
 _NS_PER_MS: Final = 1_000_000
@@ -30,7 +34,19 @@ def mint_event_id() -> bytes:
 
 def mint_session_id() -> str:
     """A new session id: UUIDv7 as text, never met before in any log."""
-    return str(uuid.UUID(bytes=mint_event_id()))
+    session_id = str(uuid.UUID(bytes=mint_event_id()))
+    _minted[session_id] = None
+    if len(_minted) > MINTED_KEPT_MAX:
+        _minted.popitem(last=False)
+    return session_id
+
+
+def was_minted_here(session_id: str) -> bool:
+    """Whether this process minted the id, and so nobody else can have given it to a session.
+
+    False also for one minted so long ago that it was forgotten.
+    """
+    return session_id in _minted
 
 
 def mint_writer_id() -> str:
@@ -56,3 +72,8 @@ def event_id_from_key(session_id: str, key: str) -> bytes:
     raw[6] = raw[6] & 0x0F | 0x80
     raw[8] = raw[8] & 0x3F | 0x80
     return bytes(raw)
+
+
+_minted: OrderedDict[str, None] = OrderedDict()
+# A forked child and its parent could both use what was minted before.
+os.register_at_fork(after_in_child=_minted.clear)

@@ -16,6 +16,7 @@ from eventlog.errors import LogError, SessionNotFoundError, SteplogError
 from eventlog.event import LineHead
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.keeping.append_rule import Append, require_whole_batch
+from eventlog.keeping.claims import Claimant, Takeover
 from eventlog.keeping.kept_records import checked_record, read_kept
 from eventlog.keeping.kept_rows import (
     PARTITION,
@@ -29,7 +30,7 @@ from eventlog.keeping.kept_rows import (
 from eventlog.keeping.line_checking import BlobUse, check_session
 from eventlog.keeping.line_plan import plan_line
 from eventlog.keeping.line_reading import read_plan
-from eventlog.keeping.line_writing import Claimant, Takeover, append_events, release, take_over
+from eventlog.keeping.line_writing import append_events, release, take_over
 from eventlog.keeping.session_match import passes
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo

@@ -1,8 +1,8 @@
 """`SqliteLog`: the event log in one SQLite file, for one machine and any number of processes.
 
 Appends go to the process's one writer thread (`keeping.log_writer`), reads through connections of
-their own (`sqlite.reader`). What is durable survives the process and the operating system. Handles are
-cheap; after a fork the child's first use gives it a writer id and connections of its own, and
+their own (`sqlite.reader`). What is durable survives the process and the operating system. Handles
+are cheap; after a fork the child's first use gives it a writer id and connections of its own, and
 pickling carries only the path.
 """
 
@@ -22,12 +22,13 @@ from eventlog.event import LineHead
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.keeping.append_rule import Append, require_whole_batch
 from eventlog.keeping.awaited import Awaited, Promised
+from eventlog.keeping.claims import Claimant, Takeover
 from eventlog.keeping.fork_gate import gate
 from eventlog.keeping.kept_records import read_kept
 from eventlog.keeping.kept_rows import PARTITION, require_group_name
 from eventlog.keeping.line_plan import plan_line
 from eventlog.keeping.line_reading import read_plan
-from eventlog.keeping.line_writing import Claimant, Takeover, append_events, release, take_over
+from eventlog.keeping.line_writing import append_events, release, take_over
 from eventlog.keeping.log_writer import COMMIT_DEADLINE_S
 from eventlog.keeping.requests import Answer, Request
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo

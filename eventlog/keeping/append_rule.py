@@ -182,7 +182,7 @@ def _require_place(append: Append, kept: KeptSession) -> None:
 def _judge_by_line(append: Append, kept: KeptSession | None, store: LineStore) -> Accepted:
     """Give the whole batch to `SessionLine`; all of it must be accepted."""
     if kept is not None:
-        plainly = _plain_line(append, kept.line)
+        plainly = plain_line(append, kept.line)
         if plainly is not None:
             return Accepted(plainly, ())
     memory = _BatchMemory(append.session_id, kept, store)
@@ -196,7 +196,7 @@ def _judge_by_line(append: Append, kept: KeptSession | None, store: LineStore) -
     return Accepted(line.state, tuple(memory.claims))
 
 
-def _plain_line(append: Append, line: LineState) -> LineState | None:
+def plain_line(append: Append, line: LineState) -> LineState | None:
     """The line after a batch of ordinary events that stands on its head; None for any other.
 
     The commonest case by far, and rule 7 alone: the events are known to be one chain already.

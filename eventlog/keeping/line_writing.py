@@ -1,53 +1,29 @@
 """Appends, claims and releases, as every keeper does them inside one transaction of its own.
 
 Each function first decides and computes everything, and only then stores: an error of ours leaves
-the transaction as it was. Time and ids come in through `Claimant`.
+the transaction as it was.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple
 
-from eventlog.codec import EncodedEvent, decode_event, encode_event
+from eventlog.codec import decode_event
 from eventlog.errors import (
     IntegrityError,
-    LinkBrokenError,
-    SessionNotFoundError,
-    StepGapError,
     StepNotFoundError,
 )
-from eventlog.event import Event, LineHead, SessionReleased, SessionResumed
-from eventlog.keeping.append_rule import Accepted, Append, judge_append, require_head, require_owner
-from eventlog.keeping.kept_records import checked_record
+from eventlog.event import Event, SessionReleased
+from eventlog.keeping.append_rule import Accepted, Append, judge_append, require_owner
+from eventlog.keeping.claims import Claimant, Takeover, claim_append, own_event, require_session
 from eventlog.keeping.kept_rows import KeptSession, LineStore, Mark, RecordSource
-from eventlog.keeping.line_plan import plan_chain, plan_to_digest, require_known
+from eventlog.keeping.line_plan import plan_chain, plan_to_digest
 from eventlog.keeping.line_reading import read_parts
-from eventlog.line_state import Claim
 from eventlog.log import LogRecord, Receipt
 from eventlog.session_summary import SessionSummary
 
 MARK_EVERY_STEPS: Final = 256
 """A summary is stored at each such step, so that rewinding or forking reads at most so many."""
-
-
-class Claimant(NamedTuple):
-    """Who writes of its own accord: its writer id, its clock (microseconds UTC) and ids."""
-
-    writer_id: str
-    clock_us: Callable[[], int]
-    mint_event_id: Callable[[], bytes]
-
-
-class Takeover(NamedTuple):
-    """A wish to own sessions: each goes on after the event of its digest.
-
-    `heads` are the lines' heads as the claimant has read them, where it has.
-    """
-
-    session_ids: Sequence[str]
-    stands_on: Mapping[str, bytes]
-    reason: str
-    heads: Mapping[str, LineHead]
 
 
 def append_events(store: LineStore, append: Append) -> Receipt:
@@ -63,8 +39,8 @@ def take_over(store: LineStore, wish: Takeover, claimant: Claimant) -> dict[str,
     """Claim all of the sessions or none; the new attempt of each."""
     ready: list[tuple[Append, KeptSession, Accepted]] = []
     for session_id in dict.fromkeys(wish.session_ids):
-        kept = _require_session(store, session_id)
-        append = _claim_append(store, kept, wish, claimant)
+        kept = require_session(store, session_id)
+        append = claim_append(store, kept, wish, claimant)
         judged = judge_append(append, kept, store)
         assert isinstance(judged, Accepted), "a minted event id stands already"
         ready.append((append, kept, judged))
@@ -78,92 +54,14 @@ def release(
     store: LineStore, session_id: str, to_writer: str | None, claimant: Claimant
 ) -> Receipt:
     """Append `session_released`. Raises `FencedError` where the claimant does not own it."""
-    kept = _require_session(store, session_id)
+    kept = require_session(store, session_id)
     require_owner(kept, claimant.writer_id)
     head = kept.line.line_head(session_id)
-    event = _own_event(head, SessionReleased(to_writer), claimant)
+    event = own_event(head, SessionReleased(to_writer), claimant)
     append = Append(session_id, [event], head.step, claimant.writer_id)
     judged = judge_append(append, kept, store)
     assert isinstance(judged, Accepted), "a minted event id stands already"
     return _store(store, append, kept, judged)
-
-
-def _require_session(store: LineStore, session_id: str) -> KeptSession:
-    kept = store.find_session(session_id)
-    if kept is None:
-        raise SessionNotFoundError(
-            f"no session {session_id!r} in the log",
-            hint="`steplog sessions` lists what is there",
-            session_id=session_id,
-        )
-    return kept
-
-
-def _claim_append(
-    store: LineStore, kept: KeptSession, wish: Takeover, claimant: Claimant
-) -> Append:
-    line = kept.line
-    require_head(kept, wish.heads.get(kept.session_id))
-    digest = wish.stands_on.get(kept.session_id)
-    if digest is None:
-        raise StepNotFoundError(
-            "the take-over does not say which event the session goes on after",
-            hint="give stands_on the digest of the session's head",
-            session_id=kept.session_id,
-        )
-    if digest == line.head:
-        from_step, parent = line.next_step - 1, line.head
-    elif line.parent_session is not None and digest == line.fork_parent:
-        # The branch goes on right after the fork; its fork event has the same state.
-        from_step, parent = line.first_step, _fork_event_digest(store, kept)
-    else:
-        known = require_known(store, kept, digest)
-        from_step, parent = known.step, digest
-    attempt = 1 + _claims_of(store, kept)[-1].attempt
-    over_release = line.released and parent == line.head
-    body = SessionResumed(from_step, wish.reason, claimant.writer_id, over_release)
-    head = LineHead(kept.session_id, from_step, attempt, parent)
-    event = _own_event(head, body, claimant)
-    return Append(kept.session_id, [event], from_step, claimant.writer_id)
-
-
-def _fork_event_digest(store: LineStore, kept: KeptSession) -> bytes:
-    first = _claims_of(store, kept)[0]
-    stored = store.event_at(kept.number, first.attempt, kept.line.first_step)
-    if stored is None:
-        raise StepGapError(
-            "the branch's fork event is missing",
-            hint="run `steplog check`",
-            session_id=kept.session_id,
-            step=kept.line.first_step,
-        )
-    return checked_record(stored, kept.session_id).digest
-
-
-def _claims_of(store: LineStore, kept: KeptSession) -> Sequence[Claim]:
-    """The session's claims, of which the last must be the one in force."""
-    claims = store.claims_of(kept.session_id)
-    if not claims or claims[-1].attempt != kept.line.attempt:
-        raise LinkBrokenError(
-            f"the claim of attempt {kept.line.attempt} is missing",
-            hint="run `steplog check`; restore the log from a copy",
-            session_id=kept.session_id,
-        )
-    return claims
-
-
-def _own_event(
-    head: LineHead, body: SessionResumed | SessionReleased, claimant: Claimant
-) -> EncodedEvent:
-    return encode_event(
-        Event.following(
-            head,
-            body,
-            event_id=claimant.mint_event_id(),
-            time=claimant.clock_us(),
-            actor="system",
-        )
-    )
 
 
 class _Prepared(NamedTuple):
