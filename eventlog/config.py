@@ -1,10 +1,18 @@
 """`WorkspaceConfig`: what `steplog.toml` at the top of a workspace says.
 
+    format = 1
+    name = "runs"
+    log = "kafka://HOST:PORT/TOPIC"     where the log is not `log.db` beside it
+
+    [kafka]                             how its servers are reached, see `kafka.security`
+    security_protocol = "SASL_SSL"
+
 Unknown keys and wrong types are refused, so that a typing error never silently changes where
-events go. The file holds no secrets.
+events go. The file holds no secrets, and no error repeats what stands in it.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,21 +24,36 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import ConfigError, LogUnavailableError
+from eventlog.kafka.location import KafkaLocation, is_kafka_url, parse_kafka_url
+from eventlog.kafka.security import KafkaSecurity, find_security, require_table
 from eventlog.untrusted_file import UnfitFile, read_whole
 
 CONFIG_FILE: Final = "steplog.toml"
 CONFIG_BYTES_MAX: Final = 64 * 1024
 WORKSPACE_FORMAT: Final = 1
-_PLACE_HINT: Final = "give a folder, or file:///a/folder"
+_PLACE_HINT: Final = "give a folder, file:///a/folder, or kafka://HOST:PORT/TOPIC"
 
 
 class WorkspaceConfig(BaseModel):
-    """The settings of one workspace. `format` is the version of the folder's layout."""
+    """The settings of one workspace. `format` is the version of the folder's layout.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    `log` is a Kafka URL, None for the local `log.db`; `kafka` the table of that name.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
     format: int = Field(ge=1)
     name: str = Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\"\\]+$")
+    log: str | None = None
+    kafka: dict[str, str | bool] = Field(default_factory=dict)
+
+    def location(self, folder: Path) -> KafkaLocation | None:
+        """Where the log lies of the workspace in `folder`; None for the local one."""
+        return None if self.log is None else parse_kafka_url(self.log, home=folder)
+
+    def security(self, folder: Path) -> KafkaSecurity:
+        """How the log's servers are reached, the environment's variables included."""
+        return find_security(self.kafka, folder)
 
 
 def workspace_folder(place: str | os.PathLike[str]) -> Path:
@@ -41,7 +64,7 @@ def workspace_folder(place: str | os.PathLike[str]) -> Path:
     text = os.fspath(place)
     scheme, separator, rest = text.partition("://")
     if separator and scheme != "file":
-        raise ConfigError(f"unknown workspace scheme {scheme!r}", hint=_PLACE_HINT)
+        raise ConfigError(f"unknown workspace scheme{_told(scheme)}", hint=_PLACE_HINT)
     path = _path_of_url(rest) if separator else text
     try:
         if "\0" in os.fsdecode(os.fsencode(path)):
@@ -50,6 +73,11 @@ def workspace_folder(place: str | os.PathLike[str]) -> Path:
     except (RuntimeError, OSError, UnicodeEncodeError) as error:
         # No such user or home; a working folder that is gone; no name in the file system's code.
         raise ConfigError(f"{text!r} names no folder: {error}", hint=_PLACE_HINT) from error
+
+
+def _told(scheme: str) -> str:
+    # Only what can be a scheme: anything else may be a password that went astray.
+    return f" {scheme!r}" if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,15}", scheme) else ""
 
 
 def _path_of_url(rest: str) -> str:
@@ -102,11 +130,34 @@ def _require_readable(path: Path, settings: dict[str, Any]) -> None:
             f"{path}: workspace format {found} is newer than this build's {WORKSPACE_FORMAT}",
             hint="open it with a newer steplog",
         )
-    if "log" in settings:
+    table = settings.get("kafka", {})
+    if type(table) is dict:
+        require_table(table, str(path))
+    log = settings.get("log")
+    if log is None:
+        if table:
+            raise ConfigError(
+                f"{path}: [kafka] stands there without a log in Kafka",
+                hint='name it: log = "kafka://HOST:PORT/TOPIC"; a local log needs no [kafka]',
+            )
+    elif type(log) is not str or not is_kafka_url(log):
+        scheme, separator, _ = str(log).partition("://")
         raise ConfigError(
-            f"{path}: log = {settings['log']!r}: this build opens local logs only",
-            hint="open it with a build for that log; a local log is log.db, and needs no `log`",
+            f"{path}: log: this build opens no log{_told(scheme) if separator else ''} there",
+            hint='write log = "kafka://HOST:PORT/TOPIC"; a local log is log.db, and needs no `log`',
         )
+    else:
+        _require_location(path, log)
+
+
+def _require_location(path: Path, log: str) -> None:
+    try:
+        parse_kafka_url(log, home=path.parent)
+    except ConfigError as error:
+        message, hint = f"{path}: log: {error.message}", error.hint
+    else:
+        return
+    raise ConfigError(message, hint=hint)
 
 
 def _folder_above(place: Path) -> Path:
@@ -120,11 +171,14 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def create_config(folder: Path) -> WorkspaceConfig:
+def create_config(folder: Path, location: KafkaLocation | None = None) -> WorkspaceConfig:
     """Write the settings of a new workspace and return them. Raises `LogUnavailableError`."""
     name = "".join(c for c in folder.resolve().name if c.isprintable() and c not in '"\\')
-    config = WorkspaceConfig(format=WORKSPACE_FORMAT, name=name[:255] or "workspace")
+    log = None if location is None else location.url_in_folder
+    config = WorkspaceConfig(format=WORKSPACE_FORMAT, name=name[:255] or "workspace", log=log)
     text = f'format = {config.format}\nname = "{config.name}"\n'
+    if log is not None:
+        text += f'log = "{log}"\n'
     with _unavailable(folder):
         write_whole(folder / CONFIG_FILE, text.encode("utf-8"))
         sync_folder(folder)

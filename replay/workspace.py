@@ -11,19 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from operator import index
-from pathlib import Path
 from typing import Final, Unpack, overload
 
-from eventlog.blob_store import BlobStore, LocalBlobStore
 from eventlog.call_view import CallRow, pair_calls
-from eventlog.config import create_config, make_folder, read_config, workspace_folder
 from eventlog.content import Content, argument_content, read_content
-from eventlog.errors import (
-    ConfigError,
-    EventCorruptError,
-    LogUnavailableError,
-    SessionNotFoundError,
-)
+from eventlog.errors import SessionNotFoundError
 from eventlog.event import Event, SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.importers.import_file import ImportOutcome, import_file
@@ -32,7 +24,6 @@ from eventlog.log import EventLog, SessionFilter, SessionInfo
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.recorder import SessionRecorder
 from eventlog.recording.session_writer import wall_clock_us
-from eventlog.sqlite_log import SqliteLog
 from replay.branch import fork_session
 from replay.difference import Difference
 from replay.if_exists import IfExists, open_session
@@ -42,66 +33,55 @@ from replay.late_verification import (
     record_late_verification,
     verification_body,
 )
+from replay.place import Opening, OpenPlace, open_place
 from replay.reducer import ReducerRegistry
 from replay.replayer import Replayed, Replayer
 from replay.resumption import resume_session
 from replay.session_difference import compare_places
 from replay.snapshot_taker import SnapshotTaker, require_policy
 from snapshots.policy import SnapshotPolicy
-from snapshots.snapshot_store import LocalSnapshotStore, SnapshotRef, SnapshotStore
+from snapshots.snapshot_store import SnapshotRef
 
 DEFAULT_WORKSPACE: Final = "./steplog-data"
-LOG_FILE: Final = "log.db"
 
 
 def open_workspace(
-    place: str | os.PathLike[str] = DEFAULT_WORKSPACE, *, create: bool = True
+    place: str | os.PathLike[str] = DEFAULT_WORKSPACE,
+    *,
+    create: bool = True,
+    refresh: bool = True,
+    allow_truncated: bool = False,
 ) -> "Workspace":
-    """Open the workspace at a folder; made if missing, unless `create` is false.
+    """Open the workspace at a folder, or in Kafka: `kafka://HOST:PORT/TOPIC`.
 
-    Raises `ConfigError` for a URL of an unknown scheme, a folder of a newer format, or (with
-    `create=False`) a folder that is no workspace; `EventCorruptError` where its log is gone or
-    damaged; `LogUnavailableError` where it cannot be used.
+    A folder is made if missing, unless `create` is false; a topic never is (`steplog topic create`
+    makes one), while this machine's part of it always is. Of a workspace in Kafka, `refresh=False`
+    reads what this machine has of the log already, without a network; `allow_truncated` reads a
+    topic that has lost its oldest records.
+
+    Raises `ConfigError` for a URL of an unknown scheme or form, a folder of a newer format, or
+    (with `create=False`) a folder that is no workspace; `EventCorruptError` where its log is gone
+    or damaged; `LogUnavailableError` where it cannot be used.
     """
-    folder = workspace_folder(place)
-    if read_config(folder) is not None:
-        if not (folder / LOG_FILE).exists():
-            raise EventCorruptError(
-                f"the workspace {folder} has lost its {LOG_FILE}",
-                hint="restore the file from a copy; or remove what is left, and begin anew",
-            )
-        return Workspace(folder)
-    if not create:
-        raise ConfigError(
-            f"no workspace at {folder}",
-            hint="record or import into it first, or name another: the command takes it from "
-            "--workspace, or from STEPLOG_WORKSPACE",
-        )
-    make_folder(folder)
-    made = Workspace(folder)
-    # Its settings come last: a folder that has them once had a log, and never gets an empty one.
-    try:
-        create_config(folder)
-    except LogUnavailableError:
-        made.close()
-        raise
-    return made
+    opening = Opening(os.fspath(place), refresh, allow_truncated)
+    return Workspace(open_place(opening, create=create))
 
 
-def _reopen_workspace(folder: str) -> "Workspace":
+def _reopen_workspace(opening: Opening) -> "Workspace":
     """What a pickled workspace becomes: never an empty one where the folder is gone."""
-    return open_workspace(folder, create=False)
+    return Workspace(open_place(opening, create=False))
 
 
 class Workspace:
-    """One place with recorded sessions. Thread-safe; pickling carries only the folder."""
+    """One place with recorded sessions. Thread-safe; pickling carries only its folder or URL."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, place: OpenPlace) -> None:
         """Use `open_workspace`. Opening reads no events."""
-        self.folder = folder
-        self.log: EventLog = SqliteLog(folder / LOG_FILE)
-        self.blobs: BlobStore = LocalBlobStore(folder / "blobs")
-        self.snapshots: SnapshotStore = LocalSnapshotStore(folder / "snapshots")
+        self._opening = place.opening
+        self.folder = place.folder
+        self.log = place.log
+        self.blobs = place.blobs
+        self.snapshots = place.snapshots
         self.reducers = ReducerRegistry()
         self._replayer = Replayer(self.log, self.blobs, self.snapshots, self.reducers)
         self._taker = SnapshotTaker(self.snapshots)
@@ -339,10 +319,10 @@ class Workspace:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Workspace({str(self.folder)!r})"
+        return f"Workspace({self._opening.place!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_reopen_workspace, (str(self.folder),))
+        return (_reopen_workspace, (self._opening,))
 
 
 def _holds(log: EventLog, session_id: str) -> bool:

@@ -35,11 +35,45 @@ def test_a_newer_format_is_refused_by_name_whatever_else_it_says(tmp_path: Path,
     assert str(tmp_path) in caught.value.message
 
 
-def test_a_log_elsewhere_is_refused_by_name(tmp_path: Path) -> None:
-    text = 'format = 1\nname = "w"\nlog = "kafka://broker/topic"\n'
-    with pytest.raises(ConfigError, match="this build opens local logs only") as caught:
+def test_a_log_of_an_unknown_scheme_is_refused_by_name(tmp_path: Path) -> None:
+    text = 'format = 1\nname = "w"\nlog = "pulsar://user:hunter2@broker/topic"\n'
+    with pytest.raises(ConfigError, match="this build opens no log 'pulsar' there") as caught:
         read(tmp_path, text)
-    assert "kafka://broker/topic" in caught.value.message
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_log_in_kafka_and_how_it_is_reached(tmp_path: Path) -> None:
+    text = 'format = 1\nname = "w"\nlog = "kafka://b:9092/events"\n[kafka]\n'
+    config = read(tmp_path, text + 'security_protocol = "SSL"\nssl_check_hostname = false\n')
+    assert config is not None
+    location = config.location(tmp_path)
+    assert location is not None
+    assert (location.bootstrap, location.topic) == (("b:9092",), "events")
+    assert (location.folder, location.blobs) == (tmp_path, str(tmp_path / "blobs"))
+    security = config.security(tmp_path)
+    assert (security.security_protocol, security.ssl_check_hostname) == ("SSL", False)
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("log = 7", "opens no log"),
+        ('log = "/a/folder"', "opens no log"),
+        ('log = "kafka://broker/events"', "server 1 of the Kafka URL is not HOST:PORT"),
+        ('log = "kafka://b:1/t?folder=/elsewhere"', "another folder"),
+        ('[kafka]\nsecurity_protocol = "SSL"', "without a log in Kafka"),
+        ('log = "kafka://b:1/t"\nkafka = 7', "kafka"),
+        ('log = "kafka://b:1/t"\n[kafka]\nsecurity = "SSL"', "kafka.security is no setting"),
+        ('log = "kafka://b:1/t"\n[kafka]\nssl_cafile = 7', "kafka.ssl_cafile is no text"),
+        ('log = "kafka://b:1/t"\n[kafka]\nssl_check_hostname = "no"', "no true or false"),
+        ('log = "kafka://b:1/t"\n[kafka]\nsasl_password = "x"', "does not stand in a file"),
+    ],
+)
+def test_what_is_wrong_about_a_log_in_kafka_is_named(tmp_path: Path, more: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as caught:
+        read(tmp_path, f'format = 1\nname = "w"\n{more}\n')
+    assert "steplog.toml" in caught.value.message
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_places_are_paths_and_file_urls(tmp_path: Path, monkeypatch: pytest.Monk
             assert ws.folder == folder
 
 
-@pytest.mark.parametrize("url", ["kafka://broker/topic", "s3://bucket/runs", "https://host/x"])
+@pytest.mark.parametrize("url", ["pulsar://broker/topic", "s3://bucket/runs", "https://host/x"])
 def test_a_scheme_that_is_not_known_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown workspace scheme"):
         open_workspace(url)

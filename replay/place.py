@@ -1,0 +1,164 @@
+"""What a workspace's place is: a folder with a local log, or a topic in Kafka and a folder for it.
+
+Everything that a `Workspace` does is the same for both; what differs stands here: where log, blobs
+and snapshots lie, what is made when it is missing, and what is missed when it is gone.
+"""
+
+import os
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from eventlog.blob_store import BlobStore, LocalBlobStore
+from eventlog.config import (
+    WorkspaceConfig,
+    create_config,
+    make_folder,
+    read_config,
+    workspace_folder,
+)
+from eventlog.errors import ConfigError, EventCorruptError, LogUnavailableError
+from eventlog.kafka.location import (
+    KafkaLocation,
+    agreed_location,
+    is_kafka_url,
+    parse_kafka_url,
+)
+from eventlog.kafka.security import KafkaSecurity, find_security
+from eventlog.log import EventLog
+from eventlog.sqlite_log import SqliteLog
+from snapshots.snapshot_store import LocalSnapshotStore, SnapshotStore
+
+LOG_FILE: Final = "log.db"
+
+
+class Opening(NamedTuple):
+    """How a place is opened. The settings after `place` are for logs in Kafka only.
+
+    `refresh`: reads bring the local mirror up to date first. `allow_truncated`: sessions are read
+    although the topic has lost its oldest records.
+    """
+
+    place: str
+    refresh: bool = True
+    allow_truncated: bool = False
+
+
+class OpenPlace(NamedTuple):
+    """An open place: how to open it again, the folder of its local part, and what is kept there."""
+
+    opening: Opening
+    folder: Path
+    log: EventLog
+    blobs: BlobStore
+    snapshots: SnapshotStore
+
+
+class KafkaPlace(NamedTuple):
+    """A place in Kafka that is not open: where it lies, and how its servers are reached."""
+
+    location: KafkaLocation
+    security: KafkaSecurity
+
+
+def open_place(opening: Opening, *, create: bool) -> OpenPlace:
+    """Open log, blobs and snapshots. See `workspace.open_workspace` for what it raises."""
+    if is_kafka_url(opening.place):
+        location = parse_kafka_url(opening.place)
+        config = read_config(location.folder)
+        if config is None:
+            # Only a part of the log's copy: reading may make it, and no event is lost with it.
+            make_folder(location.folder)
+            config = create_config(location.folder, location)
+        return _open_kafka(_place_of(location, config), opening)
+    folder = workspace_folder(opening.place)
+    config = read_config(folder)
+    if config is not None:
+        recorded = config.location(folder)
+        if recorded is not None:
+            return _open_kafka(KafkaPlace(recorded, config.security(folder)), opening)
+        if not (folder / LOG_FILE).exists():
+            raise EventCorruptError(
+                f"the workspace {folder} has lost its {LOG_FILE}",
+                hint="restore the file from a copy; or remove what is left, and begin anew",
+            )
+        return _open_folder(folder)
+    if not create:
+        raise ConfigError(
+            f"no workspace at {folder}",
+            hint="record or import into it first, or name another: the command takes it from "
+            "--workspace, or from STEPLOG_WORKSPACE",
+        )
+    return _make_folder(folder)
+
+
+def find_kafka_place(place: str | os.PathLike[str]) -> KafkaPlace | None:
+    """Where the log of a place lies in Kafka, None for a local one. Opens and makes nothing.
+
+    Raises `ConfigError`, also where there is neither a workspace nor a URL.
+    """
+    if is_kafka_url(place):
+        location = parse_kafka_url(os.fspath(place))
+        return _place_of(location, read_config(location.folder))
+    folder = workspace_folder(place)
+    config = read_config(folder)
+    location_in = None if config is None else config.location(folder)
+    if config is None or location_in is None:
+        return None
+    return KafkaPlace(location_in, config.security(folder))
+
+
+def _place_of(location: KafkaLocation, config: WorkspaceConfig | None) -> KafkaPlace:
+    """The place of a URL, as the settings in its folder have it."""
+    folder = location.folder
+    if config is None:
+        return KafkaPlace(location, find_security({}, folder))
+    recorded = config.location(folder)
+    if recorded is None:
+        raise ConfigError(
+            f"{folder} is a workspace with a log of its own, not the local part of one in Kafka",
+            hint="name another folder in the URL, or none",
+        )
+    return KafkaPlace(agreed_location(location, recorded), config.security(folder))
+
+
+def _open_folder(folder: Path) -> OpenPlace:
+    return OpenPlace(
+        Opening(str(folder)),
+        folder,
+        SqliteLog(folder / LOG_FILE),
+        LocalBlobStore(folder / "blobs"),
+        LocalSnapshotStore(folder / "snapshots"),
+    )
+
+
+def _make_folder(folder: Path) -> OpenPlace:
+    make_folder(folder)
+    made = _open_folder(folder)
+    # Its settings come last: a folder that has them once had a log, and never gets an empty one.
+    try:
+        create_config(folder)
+    except LogUnavailableError:
+        made.log.close()
+        raise
+    return made
+
+
+def _open_kafka(place: KafkaPlace, opening: Opening) -> OpenPlace:
+    from eventlog.kafka_log import KafkaLog  # Who has no log in Kafka never pays for its parts.
+
+    location = place.location
+    log = KafkaLog(
+        location.bootstrap,
+        location.topic,
+        location.folder,
+        security=place.security,
+        refreshes=opening.refresh,
+        allow_truncated=opening.allow_truncated,
+    )
+    return OpenPlace(
+        opening._replace(place=location.url),
+        location.folder,
+        log,
+        LocalBlobStore(location.blobs),
+        LocalSnapshotStore(location.snapshots),
+    )
