@@ -130,6 +130,11 @@ class SchemaRegistry:
     def __init__(self, schemas: Iterable[AvroSchema]) -> None:
         self._by_header = {schema.header: schema for schema in schemas}
 
+    @property
+    def schemas(self) -> tuple[AvroSchema, ...]:
+        """All of them."""
+        return tuple(self._by_header.values())
+
     def find(self, data: bytes) -> AvroSchema:
         """The schema named by the header of single-object `data`.
 

@@ -58,11 +58,6 @@ class KafkaLocation(NamedTuple):
         """The same without the folder: what `steplog.toml` in the folder says, which may move."""
         return _url(self.bootstrap, self.topic, self._stores_given())
 
-    @property
-    def schema_topic(self) -> str:
-        """The compacted topic that holds the schemas of the events, for other tools."""
-        return f"{self.topic}.schemas"
-
     def _stores_given(self) -> list[tuple[str, str]]:
         """The stores that lie elsewhere than in the folder."""
         stores = (("blobs", self.blobs), ("snapshots", self.snapshots))

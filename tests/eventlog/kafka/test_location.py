@@ -27,7 +27,6 @@ def test_the_parts_of_a_url() -> None:
     assert location == KafkaLocation(
         ("b1:9092", "b2.example:19092"), "runs", Path("/f"), "/shared/a b", "/s"
     )
-    assert location.schema_topic == "runs.schemas"
 
 
 def test_what_is_not_given_lies_in_the_users_data_folder(
