@@ -6,7 +6,7 @@ within `timeout_s` + 0.5 s, whatever the brokers do.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class TopicRecord(NamedTuple):
@@ -39,14 +39,6 @@ class TopicDescription(NamedTuple):
     """The topic's own settings and the brokers' defaults, by Kafka's names."""
 
 
-class ClientSecurity(Protocol):
-    """How a client proves who it is, and checks who the brokers are."""
-
-    def client_options(self) -> dict[str, object]:
-        """Settings under kafka-python's names; they hold secrets."""
-        ...
-
-
 class TopicProducer(ABC):
     """One transactional producer on one topic, used by one thread.
 
@@ -59,14 +51,15 @@ class TopicProducer(ABC):
     def initialise(self, timeout_s: float) -> None:
         """Fence older producers of this transactional id; complete what they left unfinished.
 
-        Raises BrokersUnavailable, AccessDenied, TopicMissing; and ProducerFenced if a newer one
-        was faster.
+        Once for each instance. Raises BrokersUnavailable, AccessDenied, TopicMissing,
+        RequestRefused; and ProducerFenced if a newer one was faster.
         """
 
     @abstractmethod
     def commit(self, records: Sequence[OutgoingRecord], timeout_s: float) -> list[int]:
         """Write the records in one transaction; their offsets, in order, once it is committed.
 
+        Each offset is where the record lies; between them may lie markers and others' records.
         Raises ProducerFenced, ProducerBroken.
         """
 
@@ -99,7 +92,8 @@ class TopicReader(ABC):
         """Records that came, each partition in order of offset; empty if none came in time.
 
         Also returns early, and empty, when only a position moved (past markers or aborted
-        records). Raises OffsetOutOfRange too, once all records before it were given.
+        records). Raises OffsetOutOfRange and RecordsCorrupt too, once all records before were
+        given. BrokersUnavailable only after several seconds without any answer, over all calls.
         """
 
     @abstractmethod
@@ -158,7 +152,10 @@ class TopicClient(ABC):
         settings: Mapping[str, str],
         timeout_s: float = 30.0,
     ) -> bool:
-        """Make a topic and wait until it can be used; False if it was there already."""
+        """Make a topic and wait until it can be used; False if it was there already.
+
+        Raises RequestRefused, for example where there are fewer brokers than replicas.
+        """
 
     @abstractmethod
     def delete_topic(self, topic: str, timeout_s: float = 30.0) -> None:

@@ -5,6 +5,8 @@
     `AccessDenied`         TLS, authentication or an ACL refused
     `TopicMissing`         no such topic
     `OffsetOutOfRange`     the position asked for is not in the log (any more)
+    `RecordsCorrupt`       what the broker sent fails its checksum, or cannot be taken apart
+    `RequestRefused`       the brokers, or the library, refuse what was asked: do not repeat it
     `ProducerFenced`       a newer producer has this transactional id
     `ProducerBroken`       this producer is dead; whether its transaction was written is in `sent`
         `RecordsRefused`   ...because the broker takes no such records: the same again fails again
@@ -40,6 +42,14 @@ class OffsetOutOfRange(ClientFault):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class RecordsCorrupt(ClientFault):
+    """Records that came are damaged: on the way, or on the broker's disk."""
+
+
+class RequestRefused(ClientFault):
+    """The brokers or the client library refuse what was asked. The same again fails again."""
 
 
 class ProducerFenced(ClientFault):
