@@ -28,13 +28,15 @@ class Receipt(NamedTuple):
 
 class LogRecord(NamedTuple):
     """One kept event: its offset, the SHA-256 of its bytes (computed when read), the bytes, and
-    their decoded prefix (so that a fold decodes each event once).
+    their decoded prefix (so that a fold decodes each event once). `partition` is where the offset
+    counts: always 0 in a log without partitions.
     """
 
     offset: int
     digest: bytes
     data: bytes
     prefix: EventPrefix
+    partition: int = 0
 
 
 class SessionInfo(NamedTuple):
@@ -117,7 +119,8 @@ def _long_bound(bound: int | None) -> int | None:
 class Finding(NamedTuple):
     """Something wrong in what is stored: where, which error class names it, and what it is.
 
-    `session_id` None: the damage could not be given to one session.
+    `session_id` None: the damage could not be given to one session. `partition` is where the offset
+    counts, None where the log has no partitions.
     """
 
     session_id: str | None
@@ -125,6 +128,7 @@ class Finding(NamedTuple):
     offset: int | None
     error: str
     detail: str
+    partition: int | None = None
 
 
 class EventLog(ABC):
@@ -200,6 +204,13 @@ class EventLog(ABC):
         read does not set aside what the owner has written since. Raises `SessionNotFoundError`,
         `StepNotFoundError` (digest unknown), `StepConflictError` (another head).
         """
+
+    def next_attempt(self, session_id: str) -> int:
+        """The attempt that a claim made now must have: above every one that was ever sent.
+
+        Raises `SessionNotFoundError`.
+        """
+        return self.session_info(session_id).attempt + 1
 
     @abstractmethod
     def release(self, session_id: str, to_writer: str | None = None) -> Receipt:

@@ -14,9 +14,9 @@ from eventlog.errors import IntegrityError, SchemaError, SteplogError
 from eventlog.event import Event
 from eventlog.keeping.kept_records import checked_record
 from eventlog.keeping.kept_rows import KeptSession, Mark, RecordSource, blob_digests
+from eventlog.keeping.line_growth import summary_through
 from eventlog.keeping.line_plan import plan_chain, plan_to_digest
 from eventlog.keeping.line_reading import read_parts
-from eventlog.keeping.line_writing import summary_through
 from eventlog.line_state import Claim, KnownEvent, LineState, VerdictKind
 from eventlog.log import Finding, LogRecord
 from eventlog.session_line import SessionLine
@@ -188,5 +188,7 @@ class _Rerun:
 
 
 def _lasting(line: LineState) -> LineState:
-    """A line without what only a reader of a whole log keeps (positions, counts)."""
-    return line._replace(position=0, counts=LineState().counts, skipped=())
+    """A line without what only a reader of a whole log keeps (positions, counts, its error)."""
+    return line._replace(
+        position=0, counts=LineState().counts, skipped=(), error=None, first_bad=None
+    )

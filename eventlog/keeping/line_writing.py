@@ -4,26 +4,12 @@ Each function first decides and computes everything, and only then stores: an er
 the transaction as it was.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
-from typing import Final, NamedTuple
-
-from eventlog.codec import decode_event
-from eventlog.errors import (
-    IntegrityError,
-    StepNotFoundError,
-)
-from eventlog.event import Event, SessionReleased
+from eventlog.event import SessionReleased
 from eventlog.keeping.append_rule import Accepted, Append, judge_append, require_owner
 from eventlog.keeping.claims import Claimant, Takeover, claim_append, own_event, require_session
-from eventlog.keeping.kept_rows import KeptSession, LineStore, Mark, RecordSource
-from eventlog.keeping.line_plan import plan_chain, plan_to_digest
-from eventlog.keeping.line_reading import read_parts
-from eventlog.log import LogRecord, Receipt
-from eventlog.session_summary import SessionSummary
-
-MARK_EVERY_STEPS: Final = 256
-"""A summary is stored at each such step, so that rewinding or forking reads at most so many."""
+from eventlog.keeping.kept_rows import KeptSession, LineStore
+from eventlog.keeping.line_growth import LineGrowth
+from eventlog.log import Receipt
 
 
 def append_events(store: LineStore, append: Append) -> Receipt:
@@ -44,9 +30,9 @@ def take_over(store: LineStore, wish: Takeover, claimant: Claimant) -> dict[str,
         judged = judge_append(append, kept, store)
         assert isinstance(judged, Accepted), "a minted event id stands already"
         ready.append((append, kept, judged))
-    written = [_prepare(store, append, kept) for append, kept, _ in ready]
-    for (append, _, judged), prepared in zip(ready, written, strict=True):
-        _put(store, append, judged, prepared)
+    grown = [_grown(store, append, kept) for append, kept, _ in ready]
+    for (append, _, judged), growth in zip(ready, grown, strict=True):
+        _put(store, append, judged, growth)
     return {append.session_id: judged.line.attempt for append, _, judged in ready}
 
 
@@ -64,42 +50,22 @@ def release(
     return _store(store, append, kept, judged)
 
 
-class _Prepared(NamedTuple):
-    """All that is to be stored, computed before anything is."""
-
-    number: int
-    summary: SessionSummary
-    marks: tuple[Mark, ...]
-
-
 def _store(store: LineStore, append: Append, kept: KeptSession | None, judged: Accepted) -> Receipt:
-    return _put(store, append, judged, _prepare(store, append, kept))
+    return _put(store, append, judged, _grown(store, append, kept))
 
 
-def _prepare(store: LineStore, append: Append, kept: KeptSession | None) -> _Prepared:
-    summary = _summary_before(store, append, kept)
-    marks = []
-    for encoded in append.events:
-        event = encoded.event
-        summary = summary.accept(event)
-        if event.step % MARK_EVERY_STEPS == MARK_EVERY_STEPS - 1 and not summary.must_rebuild:
-            marks.append(Mark(event.attempt, event.step, summary))
-    number = store.next_number() if kept is None else kept.number
-    if summary.must_rebuild:
-        summary = _rebuilt(store, append, kept)
-    return _Prepared(number, summary, tuple(marks))
+def _grown(store: LineStore, append: Append, kept: KeptSession | None) -> LineGrowth:
+    """All that is to be stored, computed before anything is."""
+    growth = LineGrowth(store, append.session_id, kept)
+    growth.take(append.events)
+    if growth.summary.must_rebuild:
+        growth.rebuild(append.events)
+    return growth
 
 
-def _put(store: LineStore, append: Append, judged: Accepted, prepared: _Prepared) -> Receipt:
-    number = prepared.number
-    last_offset = store.put_events(number, append.events)
-    for claim in judged.claims:
-        store.put_claim(append.session_id, claim)
-    for mark in prepared.marks:
-        store.put_mark(number, mark)
-    store.put_session(
-        KeptSession(number, append.session_id, judged.line, prepared.summary, last_offset)
-    )
+def _put(store: LineStore, append: Append, judged: Accepted, growth: LineGrowth) -> Receipt:
+    last_offset = store.put_events(growth.number, append.events)
+    growth.put(judged.line, judged.claims, last_offset)
     first, last = append.events[0].event, append.events[-1]
     return Receipt(
         append.session_id,
@@ -109,69 +75,3 @@ def _put(store: LineStore, append: Append, judged: Accepted, prepared: _Prepared
         last.digest,
         last_offset,
     )
-
-
-def _summary_before(store: LineStore, append: Append, kept: KeptSession | None) -> SessionSummary:
-    """The summary of the line that the batch's first event stands on."""
-    first = append.events[0].event
-    if kept is None:
-        if first.kind == "session_seeded":
-            return SessionSummary()
-        return _summary_of_prefix(store, first)
-    if first.parent == kept.line.head:
-        return kept.summary
-    return summary_through(store, kept, first.parent)
-
-
-def _summary_of_prefix(store: LineStore, fork: Event) -> SessionSummary:
-    """A branch's summary goes on from its parent's; alone where the parent is not to be had.
-
-    The link to the parent is judged when it is read, not here.
-    """
-    body = fork.body
-    parent_id = getattr(body, "parent_session", "")
-    try:
-        parent = store.find_session(parent_id)
-        if parent is None:
-            return SessionSummary()
-        if parent.line.head == fork.parent:
-            return parent.summary
-        return summary_through(store, parent, fork.parent, step=fork.step - 1)
-    except (IntegrityError, StepNotFoundError):
-        return SessionSummary()
-
-
-def summary_through(
-    source: RecordSource, kept: KeptSession, digest: bytes, *, step: int | None = None
-) -> SessionSummary:
-    """The summary of the chain that ends in the event `digest`, from the nearest stored one."""
-    parts = plan_to_digest(source, kept, digest, step=step)
-    for index in range(len(parts) - 1, -1, -1):
-        part = parts[index]
-        mark = source.mark_before(part.number, part.attempt, part.end_step)
-        if mark is None or mark.step < part.first_step:
-            continue
-        rest = [part._replace(first_step=mark.step + 1), *parts[index + 1 :]]
-        summary = SessionSummary.of_line(_events_of(read_parts(source, rest)), mark.summary)
-        if not summary.must_rebuild:
-            return summary
-        break
-    return SessionSummary.of_line(_events_of(read_parts(source, parts)))
-
-
-def _rebuilt(store: LineStore, append: Append, kept: KeptSession | None) -> SessionSummary:
-    """From the whole line: rare, where more verifications were superseded than are remembered."""
-    batch = [encoded.event for encoded in append.events]
-    if kept is None:
-        return SessionSummary.of_line(batch)
-    line = kept.line
-    parent = batch[0].parent
-    if parent == line.head:
-        parts = plan_chain(store, kept, line.attempt, line.next_step - 1)
-    else:
-        parts = plan_to_digest(store, kept, parent)
-    return SessionSummary.of_line(chain(_events_of(read_parts(store, parts)), batch))
-
-
-def _events_of(records: Iterable[LogRecord]) -> Iterator[Event]:
-    return (decode_event(record.data) for record in records)

@@ -1,4 +1,8 @@
-"""The row of `head`: a session's line and summary as columns, sealed, and back."""
+"""The row of `head`: a session's line and summary as columns, sealed, and back.
+
+What a line has beside its columns (its first error, counts of what was skipped) only the reader of
+somebody else's log ever meets. Where there is some, it is kept behind the summary in the same blob.
+"""
 
 import math
 import struct
@@ -7,7 +11,7 @@ from typing import Any, Final
 from eventlog.canonical import decode, encode
 from eventlog.event import LineHead, session_id_problem
 from eventlog.keeping.kept_rows import KeptSession
-from eventlog.line_state import LineState
+from eventlog.line_state import LineCounts, LineState
 from eventlog.log import SessionInfo
 from eventlog.session_summary import SessionSummary
 from eventlog.sqlite.seal import damaged, require_seal, seal_of
@@ -21,11 +25,20 @@ HEAD_FIELDS: Final = (
 )
 SELECT_HEAD: Final = f"SELECT {', '.join(HEAD_FIELDS)} FROM head"
 _SEALED_HEAD: Final = slice(0, HEAD_FIELDS.index("seal"))
+_NO_COUNTS: Final = LineCounts()
+_PAIR_HEADER: Final = encode([None, None])[:1]
+"""The first byte of an array of two: a summary alone has more fields than one byte can say."""
 
 
-def head_values(kept: KeptSession) -> tuple[Any, ...]:
-    """The row of `head` for a session, in the order of `HEAD_FIELDS`."""
+def head_values(kept: KeptSession, *, with_trouble: bool = False) -> tuple[Any, ...]:
+    """The row of `head` for a session, in the order of `HEAD_FIELDS`.
+
+    `with_trouble`: also what has no column of its own.
+    """
     line, summary = kept.line, kept.summary
+    value: list[object] = summary.to_value()
+    if with_trouble and has_trouble(line):
+        value = [value, line._replace(position=0, skipped=()).to_value()]
     reward = summary.reward
     row = (
         kept.number,
@@ -49,7 +62,7 @@ def head_values(kept: KeptSession) -> tuple[Any, ...]:
         summary.reward_from,
         summary.first_time,
         summary.last_time,
-        encode(summary.to_value()),
+        encode(value),
     )
     return (*row, seal_of(row), reward)
 
@@ -92,7 +105,7 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
         LineHead(row[1], row[2] - 1, row[3], row[4]),
         row[7],
         None if row[7] is None else row[6] - 1,
-        None,
+        _error_in(row[28]),
     )
 
 
@@ -112,12 +125,43 @@ def kept_of(row: tuple[Any, ...]) -> KeptSession:
         released_to=row[12],
         accepted=row[13],
     )
-    return KeptSession(row[0], row[1], line, summary_of(row[28]), row[14])
+    value, whole = _parts_of(row[28])
+    if whole is not None:
+        line = line._replace(error=whole.error, counts=whole.counts, first_bad=whole.first_bad)
+    return KeptSession(row[0], row[1], line, SessionSummary.from_value(value), row[14])
+
+
+def has_trouble(line: LineState) -> bool:
+    """Whether a record of the session was ever skipped, or stopped its line."""
+    return line.counts != _NO_COUNTS or line.error is not None or line.first_bad is not None
 
 
 def summary_of(data: bytes) -> SessionSummary:
     """A stored summary. Raises `EventCorruptError` where it is not one."""
+    return SessionSummary.from_value(_list_in(data))
+
+
+def _error_in(data: bytes) -> str | None:
+    """The error that stopped the line, in words; most rows need not be decoded for that."""
+    if data[:1] != _PAIR_HEADER:
+        return None
+    whole = _parts_of(data)[1]
+    return None if whole is None or whole.error is None else str(whole.error)
+
+
+def _parts_of(data: bytes) -> tuple[list[Any], LineState | None]:
+    """The summary's value, and the whole line where it has trouble."""
+    value = _list_in(data)
+    if data[:1] != _PAIR_HEADER:
+        return value, None
+    summary, line = value
+    if not isinstance(summary, list) or not isinstance(line, list):
+        raise damaged("a stored session summary is not one")
+    return summary, LineState.from_value(line)
+
+
+def _list_in(data: bytes) -> list[Any]:
     value = decode(data)
     if not isinstance(value, list):
         raise damaged("a stored session summary is not one")
-    return SessionSummary.from_value(value)
+    return value

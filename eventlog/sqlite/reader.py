@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from eventlog.cut import Cut
-from eventlog.errors import EventCorruptError, SessionNotFoundError, StepGapError
+from eventlog.errors import EventCorruptError, IntegrityError, SessionNotFoundError, StepGapError
 from eventlog.keeping.fork_gate import gate
 from eventlog.keeping.kept_records import checked_record
 from eventlog.keeping.kept_rows import PARTITION, KeptSession, Mark, StoredEvent
@@ -28,6 +28,7 @@ from eventlog.sqlite.head import checked_head, info_of
 from eventlog.sqlite.log_end import LogEnd, read_cuts, read_log_end
 from eventlog.sqlite.paging import pages
 from eventlog.sqlite.rows import SqliteRows, events_by_place, events_by_step
+from eventlog.sqlite.schema import LOG_FORM, FileForm
 from eventlog.sqlite.seal import damaged
 
 IDLE_CONNECTIONS_MAX: Final = 8
@@ -42,8 +43,9 @@ class SqliteReader:
     Thread-safe. Raises only our errors.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, form: FileForm = LOG_FORM) -> None:
         self._path = path
+        self._form = form
         self._idle: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -59,7 +61,7 @@ class SqliteReader:
             with self._lock:
                 db = self._idle.pop() if self._idle else None
             if db is None:
-                db = open_reader(self._path)
+                db = open_reader(self._path, self._form)
             try:
                 yield db
             except BaseException:
@@ -203,6 +205,11 @@ class SqliteReader:
         if after < end:
             raise self._lost_head(after + 1)
 
+    def session_ids(self) -> Iterator[str]:
+        """The ids in all head rows that are sound, by number."""
+        for page in self.head_pages():
+            yield from (str(row[1]) for row in page if _is_sound(row))
+
     def head_pages(self) -> Iterator[Sequence[tuple[Any, ...]]]:
         """All rows of `head` by number, not checked yet. Raises where they are not in order."""
 
@@ -241,6 +248,15 @@ class SqliteReader:
             record = SqliteRows(db).first_record(number)
         name = None if record is None else record.prefix.session_id
         return damaged(f"the head row of session number {number} is missing", session_id=name)
+
+
+def _is_sound(row: tuple[Any, ...]) -> bool:
+    """Whether a head row is as it was written."""
+    try:
+        checked_head(row)
+    except IntegrityError:
+        return False
+    return type(row[1]) is str
 
 
 def _name_of(db: sqlite3.Connection, number: int) -> str:

@@ -1,4 +1,4 @@
-"""The tables of `log.db`, format 1.
+"""The tables of `log.db`, format 1, and what tells one kind of our SQLite files from another.
 
 `events` is the log: `offset` counts from 0 without holes. `session` in events, marks and blob
 references is the number of a row of `head`; `claims` names the session by id, so that a lost head
@@ -14,7 +14,8 @@ is by place: a digest is looked up by its place, since an index in the order of 
 a random page for each event.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 FORMAT: Final = 1
 PAGE_BYTES: Final = 16_384
@@ -96,3 +97,33 @@ TABLES: Final = {
     seal INTEGER NOT NULL)""",
 }
 """Name -> the exact text that `sqlite_master` must hold; another text is damage or not ours."""
+
+
+class FileForm(NamedTuple):
+    """A kind of file of ours: its exact tables, its format, and how it is spoken of.
+
+    `synchronous`: SQLite's setting for its writer. `is_copy`: all that is in it can be had again
+    from elsewhere, so a file that is gone may be begun anew. `mend` is the hint for a damaged one.
+    """
+
+    what: str
+    tables: Mapping[str, str]
+    format: int
+    application_id: int
+    synchronous: str
+    is_copy: bool
+    mend: str
+
+
+LOG_FORM: Final = FileForm(
+    "log",
+    TABLES,
+    FORMAT,
+    APPLICATION_ID,
+    "FULL",
+    is_copy=False,
+    mend="run `steplog check`; restore the file from a copy",
+)
+
+MIRROR_MARK: Final = "positions"
+"""A table that only the mirror of a topic has: such a file is no log to append to."""

@@ -89,9 +89,10 @@ class SqliteStore(SqliteRows):
         """Write what is still gathered: events, the heads that changed, and the log's end."""
         self._insert_gathered()
         if self._new:
-            self._db.executemany(_INSERT_HEAD, map(head_values, self._new.values()))
+            self._db.executemany(_INSERT_HEAD, map(self.row_of, self._new.values()))
         if self._changed:
-            done = self._db.executemany(_UPDATE_HEAD, map(_changing_values, self._changed.values()))
+            rows = map(self.row_of, self._changed.values())
+            done = self._db.executemany(_UPDATE_HEAD, map(_pick_changing, rows))
             if done.rowcount != len(self._changed):
                 raise EventCorruptError(
                     "a session's head row vanished while it was written",
@@ -99,6 +100,10 @@ class SqliteStore(SqliteRows):
                 )
         if self._end != self._first_end or self._must_write:
             write_log_end(self._db, self._end)
+
+    def row_of(self, kept: KeptSession) -> tuple[Any, ...]:
+        """The row of `head` for a session."""
+        return head_values(kept)
 
     def must_write(self) -> None:
         """Write in this transaction even if nothing changed, so that its COMMIT proves it."""
@@ -282,8 +287,3 @@ class SqliteStore(SqliteRows):
         if len(self._recent) > SESSIONS_KEPT:
             self._recent.popitem(last=False)
         return recent
-
-
-def _changing_values(kept: KeptSession) -> tuple[Any, ...]:
-    changing: tuple[Any, ...] = _pick_changing(head_values(kept))
-    return changing
