@@ -20,6 +20,7 @@ MINTED_KEPT_MAX: Final = 65_536
 
 _KEY_DOMAIN: Final = b"steplog event id"
 _NS_PER_MS: Final = 1_000_000
+_UNKNOWN: Final = object()
 
 
 def mint_event_id() -> bytes:
@@ -41,12 +42,13 @@ def mint_session_id() -> str:
     return session_id
 
 
-def was_minted_here(session_id: str) -> bool:
-    """Whether this process minted the id, and so nobody else can have given it to a session.
+def use_minted(session_id: str) -> bool:
+    """Whether this process minted the id, asked for the first time.
 
-    False also for one minted so long ago that it was forgotten.
+    True once at most: whoever gets it may take the id for one that no log has ever met. False also
+    for an id minted so long ago that it was forgotten.
     """
-    return session_id in _minted
+    return _minted.pop(session_id, _UNKNOWN) is None
 
 
 def mint_writer_id() -> str:
@@ -74,6 +76,6 @@ def event_id_from_key(session_id: str, key: str) -> bytes:
     return bytes(raw)
 
 
-_minted: OrderedDict[str, None] = OrderedDict()
+_minted: OrderedDict[str, object] = OrderedDict()
 # A forked child and its parent could both use what was minted before.
 os.register_at_fork(after_in_child=_minted.clear)

@@ -134,7 +134,7 @@ def _batch(
     verified: Verified,
     clock_us: Callable[[], int],
 ) -> list[EncodedEvent]:
-    head = closed.head._replace(attempt=closed.head.attempt + 1)
+    head = closed.head._replace(attempt=log.next_attempt(closed.head.session_id))
     batch: list[EncodedEvent] = []
 
     def add(body: Body, actor: str) -> None:

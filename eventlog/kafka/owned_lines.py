@@ -20,17 +20,18 @@ from eventlog.session_line import SessionLine
 LINES_KEPT_MAX: Final = 2_048
 """Lines remembered, each with at most 33 KiB of event ids; of others the mirror is asked."""
 
-CLAIM_BODIES: Final = (SessionSeeded, SessionForked, SessionResumed)
+_CLAIM_BODIES: Final = (SessionSeeded, SessionForked, SessionResumed)
 
 
 class OwnedLine:
-    """One line, and the ids of its last events."""
+    """One line, the ids of its last events, and the offset in its partition it is known up to."""
 
-    __slots__ = ("line", "recent")
+    __slots__ = ("line", "position", "recent")
 
-    def __init__(self, line: LineState, recent: RecentIds) -> None:
+    def __init__(self, line: LineState, recent: RecentIds, position: int) -> None:
         self.line = line
         self.recent = recent
+        self.position = position
 
 
 class OwnedLines:
@@ -40,47 +41,55 @@ class OwnedLines:
         self._writer_id = writer_id
         self._lines: OrderedDict[str, OwnedLine] = OrderedDict()
 
-    def __contains__(self, session_id: str) -> bool:
-        return session_id in self._lines
+    def items(self) -> list[tuple[str, OwnedLine]]:
+        """What is remembered, by session."""
+        return list(self._lines.items())
 
-    def sessions(self) -> list[str]:
-        """The sessions remembered."""
-        return list(self._lines)
+    def find(self, session_id: str) -> OwnedLine | None:
+        """What is remembered of a session."""
+        return self._lines.get(session_id)
 
-    def line_of(self, session_id: str) -> LineState | None:
-        """The line as this writer knows it; None where it does not."""
-        owned = self._lines.get(session_id)
-        return None if owned is None else owned.line
-
-    def hold(self, session_id: str, line: LineState, event_ids: Sequence[bytes]) -> None:
+    def hold(
+        self, session_id: str, line: LineState, event_ids: Sequence[bytes], position: int
+    ) -> None:
         """Remember a line that this writer owns; `event_ids` are those of its last events."""
+        if line.writer != self._writer_id or line.released:
+            self.drop(session_id)
+            return
         recent = RecentIds(RECENT_EVENTS, line.next_step - len(event_ids))
         recent.note(event_ids, line.attempt)
-        self._lines[session_id] = OwnedLine(line, recent)
+        self._lines[session_id] = OwnedLine(line, recent, position)
         self._lines.move_to_end(session_id)
         while len(self._lines) > LINES_KEPT_MAX:
             self._lines.popitem(last=False)
+
+    def move(self, session_id: str, line: LineState, event_ids: Sequence[bytes]) -> None:
+        """The line was read anew, and these events were added to it under the same attempt."""
+        owned = self._lines[session_id]
+        if line.writer != self._writer_id or line.released:
+            self.drop(session_id)
+            return
+        owned.line = line
+        owned.recent.note(event_ids, line.attempt)
 
     def drop(self, session_id: str) -> None:
         """Forget a line: it is another's now, or not known any more."""
         self._lines.pop(session_id, None)
 
-    def advance(self, append: Append, line: LineState) -> None:
-        """The append is committed, and `line` is the line after it."""
-        if line.writer != self._writer_id or line.released:
+    def advance(self, append: Append, line: LineState, position: int) -> None:
+        """The append is committed, `line` is the line after it, and `position` is past it."""
+        ids = [encoded.event.event_id for encoded in append.events]
+        first = append.events[0].event
+        if first.step == line.first_step:
+            self.hold(append.session_id, line, ids, position)
+            return
+        owned = self._lines.get(append.session_id)
+        if owned is None or isinstance(first.body, SessionResumed) or line.released:
+            # Before a claim other events may stand than before: only the mirror knows their ids.
             self.drop(append.session_id)
             return
-        ids = [encoded.event.event_id for encoded in append.events]
-        owned = self._lines.get(append.session_id)
-        begins = append.events[0].event.step == line.first_step
-        if owned is None or isinstance(append.events[0].event.body, SessionResumed):
-            # After a claim other events may stand before it: only the mirror knows their ids.
-            if begins:
-                self.hold(append.session_id, line, ids)
-            else:
-                self.drop(append.session_id)
-            return
         owned.line = line
+        owned.position = position
         owned.recent.note(ids, line.attempt)
         self._lines.move_to_end(append.session_id)
 
@@ -96,7 +105,7 @@ class OwnedLines:
         first = append.events[0].event
         if (
             owned is None
-            or isinstance(first.body, CLAIM_BODIES)
+            or isinstance(first.body, _CLAIM_BODIES)
             or append.head is not None
             or append.expected_step != line.next_step - 1
             or first.attempt != line.attempt
@@ -105,7 +114,7 @@ class OwnedLines:
         ids = [encoded.event.event_id for encoded in append.events]
         if owned.recent.find(ids, owned.line.next_step) is not None:
             return None
-        if not set(staged_ids).isdisjoint(ids):
+        if staged_ids and not set(staged_ids).isdisjoint(ids):
             return None
         plain = plain_line(append, line)
         return line_after(append.session_id, append.events, line) if plain is None else plain

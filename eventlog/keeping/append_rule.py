@@ -22,7 +22,7 @@ from eventlog.errors import (
 )
 from eventlog.event import LineHead
 from eventlog.keeping.kept_records import checked_record
-from eventlog.keeping.kept_rows import KeptSession, LineSource, LineStore
+from eventlog.keeping.kept_rows import JudgeSource, KeptSession, LineSource
 from eventlog.line_state import KINDS_WITH_BODY, Claim, KnownEvent, LineState, Verdict, VerdictKind
 from eventlog.log import LogRecord, Receipt
 from eventlog.session_line import SessionLine
@@ -105,7 +105,9 @@ def require_whole_batch(append: Append) -> None:
         parent = encoded.digest
 
 
-def judge_append(append: Append, kept: KeptSession | None, store: LineStore) -> Accepted | Receipt:
+def judge_append(
+    append: Append, kept: KeptSession | None, store: JudgeSource
+) -> Accepted | Receipt:
     """What becomes of the append: it may be written, or its first receipt, or an error.
 
     Raises `StepConflictError`, `FencedError`, `SessionExistsError`, `SessionNotFoundError`.
@@ -179,7 +181,7 @@ def _require_place(append: Append, kept: KeptSession) -> None:
         raise _conflict(append, kept.line, "the line is not where the append expects it")
 
 
-def _judge_by_line(append: Append, kept: KeptSession | None, store: LineStore) -> Accepted:
+def _judge_by_line(append: Append, kept: KeptSession | None, store: JudgeSource) -> Accepted:
     """Give the whole batch to `SessionLine`; all of it must be accepted."""
     if kept is not None:
         plainly = plain_line(append, kept.line)
@@ -264,7 +266,7 @@ class _BatchMemory:
         return KnownEvent(step, attempt)
 
 
-def _standing_receipt(append: Append, kept: KeptSession, store: LineStore) -> Receipt | None:
+def _standing_receipt(append: Append, kept: KeptSession, store: JudgeSource) -> Receipt | None:
     """The first receipt, where exactly these ids stand already; a conflict where some do."""
     ids = [encoded.event.event_id for encoded in append.events]
     first = append.expected_step + 1

@@ -115,7 +115,15 @@ class RecordSource(LineSource, Protocol):
         ...
 
 
-class LineStore(RecordSource, Protocol):
+class JudgeSource(RecordSource, Protocol):
+    """What judging an append asks of a keeper beside reading."""
+
+    def recent_step_of(self, kept: KeptSession, event_ids: Sequence[bytes]) -> int | None:
+        """The lowest step among the line's last own `RECENT_EVENTS` with one of these ids."""
+        ...
+
+
+class LineStore(JudgeSource, Protocol):
     """What a writer does, all inside one transaction; nothing is seen before it commits."""
 
     def next_number(self) -> int:
@@ -136,10 +144,6 @@ class LineStore(RecordSource, Protocol):
 
     def put_mark(self, number: int, mark: Mark) -> None:
         """Store a summary to go on from."""
-        ...
-
-    def recent_step_of(self, kept: KeptSession, event_ids: Sequence[bytes]) -> int | None:
-        """The lowest step among the line's last own `RECENT_EVENTS` with one of these ids."""
         ...
 
 

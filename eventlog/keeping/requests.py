@@ -1,5 +1,6 @@
 """What a log's writer is asked, and what comes of it: between handles, writer and committer."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -28,7 +29,8 @@ class Request(NamedTuple):
     """Work for the writer: `run` with the keeper's store; `answer` gets what it returns or raises.
 
     `session_ids` are the sessions it may write to; `size_bytes` what it holds in memory.
-    `reconciles`: it is served although its sessions are blocked, and settles them.
+    `reconciles`: it is served although its sessions are blocked, and settles them. `deadline` is
+    when it should have an answer, on the monotonic clock: for keepers that try again until then.
     """
 
     run: Callable[[Any], Any]
@@ -36,6 +38,7 @@ class Request(NamedTuple):
     session_ids: tuple[str, ...] = ()
     size_bytes: int = 0
     reconciles: bool = False
+    deadline: float = math.inf
 
 
 class Failed(NamedTuple):

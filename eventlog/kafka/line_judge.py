@@ -1,0 +1,281 @@
+"""`LineJudge`: what a writer's appends come to before they are sent.
+
+An append that plainly follows a line of this writer's own is judged in memory (`owned_lines`): a
+commit proves that nobody had claimed the line before it. Every other is judged by the mirror, once
+that has read the session's partition to its end. What one transaction holds already counts as
+written. Used by one thread, the writer's.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple
+
+from eventlog.codec import EncodedEvent
+from eventlog.errors import EventTooLargeError, FencedError
+from eventlog.event import SessionReleased, SessionResumed
+from eventlog.ids import use_minted
+from eventlog.kafka.client import OutgoingRecord
+from eventlog.kafka.mirrored_lines import MirroredLines
+from eventlog.kafka.owned_lines import OwnedLines, line_after
+from eventlog.kafka.rereading import claims_sent, reread_line
+from eventlog.kafka.sent_events import SentEvents
+from eventlog.kafka.topic_writer import TopicWriter
+from eventlog.keeping.append_rule import Append, judge_append, require_owner
+from eventlog.keeping.claims import Claimant, own_event, require_session
+from eventlog.keeping.kept_rows import KeptSession
+from eventlog.line_state import LineState
+from eventlog.log import Receipt
+
+RECORD_OVERHEAD_BYTES: Final = 512
+"""More than Kafka adds to one record in a batch of its own, its key included."""
+
+
+class Staged(NamedTuple):
+    """An append that is judged and not sent: the line after it; whether it must be read back."""
+
+    append: Append
+    line: LineState
+    partition: int
+    read_back: bool
+
+
+class CommitFirstError(Exception):
+    """The append can be judged only after what is staged has been committed."""
+
+
+class _Begun(NamedTuple):
+    """What the open transaction holds of one session: the line after it, and its event ids."""
+
+    line: LineState
+    event_ids: set[bytes]
+
+
+class LineJudge:
+    """The lines of one writer, and the rule by which its appends are judged."""
+
+    def __init__(
+        self,
+        topic: TopicWriter,
+        mirrored: MirroredLines,
+        claimant: Claimant,
+        read_to_end: Callable[[Collection[int]], None],
+    ) -> None:
+        """`read_to_end` brings the mirror to the end of partitions, or raises."""
+        self.sent = SentEvents()
+        self._topic = topic
+        self._mirrored = mirrored
+        self._claimant = claimant
+        self._read_to_end = read_to_end
+        self._lines = OwnedLines(claimant.writer_id)
+        self._begun: dict[str, _Begun] = {}
+        self._at_end: set[int] = set()
+        self._contested: dict[str, list[tuple[int, bytes]]] = {}
+        self._stands: dict[bytes, int] = {}
+
+    def look_anew(self) -> None:
+        """What was read to the end may not be the end any more."""
+        self._at_end.clear()
+
+    def begin(self, staged: Staged) -> None:
+        """The append is in the open transaction."""
+        session_id = staged.append.session_id
+        ids = {encoded.event.event_id for encoded in staged.append.events}
+        begun = self._begun.get(session_id)
+        if begun is not None:
+            ids |= begun.event_ids
+        self._begun[session_id] = _Begun(staged.line, ids)
+
+    def end(self) -> None:
+        """The transaction is sent, or given up: nothing counts as written any more."""
+        self._begun.clear()
+
+    def note_committed(self, staged: Staged, position: int) -> None:
+        """The append is in the log; `position` is past its last record."""
+        append = staged.append
+        self.sent.forget(append)
+        self._lines.advance(append, staged.line, position)
+        if isinstance(append.events[0].event.body, SessionResumed):
+            self._contested.pop(append.session_id, None)
+
+    def drop(self, session_id: str) -> None:
+        """Forget the line: it is another's, or must be read anew."""
+        self._lines.drop(session_id)
+
+    def reread(self, staged: Iterable[Staged]) -> None:
+        """After the producer was made anew: what became of the lines, and of what was sent.
+
+        Reads no further back than this writer's last commits: they prove that until then nobody
+        had claimed anything of its own.
+        """
+        self._at_end.clear()
+        since = {name: owned.position for name, owned in self._lines.items()}
+        for one in staged:
+            if not one.read_back:
+                since.setdefault(one.append.session_id, 0)
+        records = self._topic.read_since(since)
+        self._stands.clear()
+        for session_id in since:
+            owned = self._lines.find(session_id)
+            line = LineState() if owned is None else owned.line
+            now = reread_line(session_id, line, records.committed.get(session_id, ()))
+            self._stands.update(now.stands)
+            if now.line is None or not now.line.begun or now.line.attempt != line.attempt > 0:
+                self._lines.drop(session_id)
+            elif owned is None:
+                self._lines.hold(session_id, now.line, now.event_ids, 0)
+            else:
+                self._lines.move(session_id, now.line, now.event_ids)
+            attempt = max(1, line.attempt if now.line is None else now.line.attempt)
+            claims = [
+                claim
+                for claim in claims_sent(records.sent.get(session_id, ()))
+                if claim[0] > attempt and claim[1] not in now.stands
+            ]
+            if claims:
+                self._contested[session_id] = claims
+
+    def judge_again(self, staged: Staged) -> Staged | Receipt:
+        """Judge what was sent in vain, after `reread`; its receipt where it was committed."""
+        append = staged.append
+        offset = self._stands.get(append.events[-1].digest)
+        if offset is not None and not staged.read_back:
+            return receipt_of(append, offset)
+        is_minted_seed = append.expected_step == -1 and not staged.read_back
+        if is_minted_seed and self._lines.find(append.session_id) is None:
+            return staged
+        return self.stage(append)
+
+    def stage(self, append: Append) -> Staged | Receipt:
+        """Judge an append; its first receipt where it stands already. Raises as `append_events`.
+
+        A claim may stand only over a release, or on a line of this writer's own: any other must
+        fence the line's writer first (`claiming`).
+        """
+        self._require_sizes(append)
+        self._require_uncontested(append)
+        self.sent.require_same(append)
+        begun = self._begun.get(append.session_id)
+        line = self._line_of(append.session_id)
+        after = None
+        if line is not None:
+            after = self._lines.judge(append, line, () if begun is None else begun.event_ids)
+        elif use_minted(append.session_id):
+            after = line_after(append.session_id, append.events, None)
+        if after is None:
+            return self._judge_by_mirror(append)
+        return Staged(append, after, self._topic.partition_of(append.session_id), read_back=False)
+
+    def release(self, session_id: str, to_writer: str | None) -> Staged | Receipt:
+        """Stage the release of a session that this writer owns. Raises `FencedError`."""
+        line = self._line_of(session_id)
+        if line is None:
+            self.refresh([self._topic.partition_of(session_id)])
+            kept = require_session(self._mirrored, session_id)
+            require_owner(kept, self._claimant.writer_id)
+            line = kept.line
+        head = line.line_head(session_id)
+        event = own_event(head, SessionReleased(to_writer), self._claimant)
+        return self.stage(Append(session_id, [event], head.step, self._claimant.writer_id))
+
+    def _require_sizes(self, append: Append) -> None:
+        bytes_max = self._topic.record_bytes_max - RECORD_OVERHEAD_BYTES
+        for event, data, _ in append.events:
+            if len(data) > bytes_max:
+                raise EventTooLargeError(
+                    f"a {event.kind} event has {len(data)} bytes; the topic takes at most "
+                    f"{bytes_max}",
+                    hint="raise the topic's max.message.bytes (`steplog doctor` says to what)",
+                    event_bytes=len(data),
+                    event_bytes_max=bytes_max,
+                    session_id=append.session_id,
+                    step=event.step,
+                )
+
+    def _judge_by_mirror(self, append: Append) -> Staged | Receipt:
+        """Judge an append by all that is in the log now."""
+        session_id = append.session_id
+        if session_id in self._begun:
+            raise CommitFirstError
+        partition = self._topic.partition_of(session_id)
+        self.refresh([partition])
+        kept = self._mirrored.find_session(session_id)
+        judged = judge_append(append, kept, self._mirrored)
+        if isinstance(judged, Receipt):
+            return self._mirrored.placed(judged)
+        if kept is None:
+            return Staged(append, judged.line, partition, read_back=True)
+        if isinstance(append.events[0].event.body, SessionResumed):
+            return Staged(append, judged.line, partition, self._needs_read_back(append, kept))
+        self._hold(kept)
+        return Staged(append, judged.line, partition, read_back=False)
+
+    def _needs_read_back(self, append: Append, kept: KeptSession) -> bool:
+        """Whether the claim is one over a release. Raises where it is not for this producer."""
+        body = append.events[0].event.body
+        assert isinstance(body, SessionResumed)
+        if kept.line.released:
+            if body.over_release and len(append.events) == 1:
+                return True
+            hint = "claim it with take_over first: nothing follows a claim over a release"
+            what = "was released"
+        elif kept.line.writer == self._claimant.writer_id:
+            return False
+        else:
+            what, hint = f"is held by writer {kept.line.writer}", "claim it with take_over"
+        raise FencedError(
+            f"the session {what}: it cannot be claimed in this way",
+            hint=hint,
+            session_id=append.session_id,
+            step=kept.line.next_step - 1,
+        )
+
+    def _hold(self, kept: KeptSession) -> None:
+        partition = self._topic.partition_of(kept.session_id)
+        position = self._mirrored.position(partition)
+        self._lines.hold(kept.session_id, kept.line, self._mirrored.recent_ids(kept), position)
+
+    def _line_of(self, session_id: str) -> LineState | None:
+        """The line, with what the open transaction holds of it; None where it is not known."""
+        begun = self._begun.get(session_id)
+        if begun is not None:
+            return begun.line
+        owned = self._lines.find(session_id)
+        return None if owned is None else owned.line
+
+    def _require_uncontested(self, append: Append) -> None:
+        """Raise where another writer sent a claim that a reader of uncommitted records believes."""
+        if not self._contested:
+            return
+        first = append.events[0]
+        for attempt, digest in self._contested.get(append.session_id, ()):
+            if attempt >= first.event.attempt and digest != first.digest:
+                raise FencedError(
+                    f"another writer began to claim the session (attempt {attempt}) and did not "
+                    "finish",
+                    hint="resume the session: it goes on under a new attempt",
+                    session_id=append.session_id,
+                    step=append.expected_step,
+                )
+
+    def refresh(self, partitions: Collection[int]) -> None:
+        """Read partitions to their end, unless that was done since the last commit."""
+        missing = set(partitions) - self._at_end
+        if missing:
+            self._read_to_end(missing)
+            self._at_end |= missing
+
+
+def receipt_of(append: Append, offset: int) -> Receipt:
+    """The receipt of an append whose last event is at this offset."""
+    first, last = append.events[0].event, append.events[-1]
+    place = last.event
+    return Receipt(append.session_id, first.step, place.step, place.attempt, last.digest, offset)
+
+
+def record_of(encoded: EncodedEvent, partition: int, now_us: int) -> OutgoingRecord:
+    """An event as a record. Its time stamp is the event's time, in whole milliseconds.
+
+    Brokers refuse one in the future, and read one below zero as none: those are drawn in.
+    """
+    event, data, _ = encoded
+    time_ms = max(0, min(event.time, now_us)) // 1_000
+    return OutgoingRecord(partition, time_ms, event.session_id.encode("utf-8"), data)

@@ -1,0 +1,211 @@
+"""`TopicWriter`: the producer of one writer on one topic, made anew whenever it is lost.
+
+A producer that raised is dead (`client`). The next one has the same transactional id: initialising
+it aborts or completes whatever the last one left, so that afterwards it can be read what became of
+it. Used by one thread, the writer's.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from eventlog.codec import EncodedEvent, decode_event
+from eventlog.errors import SteplogError
+from eventlog.kafka.client import OutgoingRecord, TopicClient, TopicProducer, TopicRecord
+from eventlog.kafka.client_errors import (
+    BrokersUnavailable,
+    ClientFault,
+    ProducerBroken,
+    ProducerFenced,
+)
+from eventlog.kafka.errors import as_ours
+from eventlog.kafka.partitioning import partition_of
+from eventlog.kafka.rereading import SeenEvent
+from eventlog.mirror import Mirror
+
+FENCED_WAIT_S: Final = 0.25
+"""Before a fenced producer initialises its id again: the time for whoever fenced it to commit."""
+
+INITIALISE_TRY_S: Final = 10.0
+"""One attempt to initialise takes at most so long; others follow until the deadline."""
+
+FETCH_WAIT_S: Final = 0.2
+"""A fetch waits so long for records that are still hidden by an open transaction."""
+
+_RETRY_S: Final = 0.05
+
+
+def writer_transactional_id(topic: str, writer_id: str) -> str:
+    """The transactional id of a writer: known to all who read its claims."""
+    return f"steplog.{topic}.{writer_id}"
+
+
+def unowned_transactional_id(topic: str, session_id: str) -> str:
+    """The transactional id for claims on a session that no writer owns, and none released."""
+    return f"steplog.{topic}.unowned.{sha256(session_id.encode()).hexdigest()[:32]}"
+
+
+class Records(NamedTuple):
+    """Records by session, in log order: those that were committed, and all that were sent."""
+
+    committed: Mapping[str, Sequence[SeenEvent]]
+    sent: Mapping[str, Sequence[SeenEvent]]
+
+
+class TopicWriter:
+    """One writer's way into a topic."""
+
+    def __init__(self, client: TopicClient, mirror: Mirror, writer_id: str, place: str) -> None:
+        self.place = place
+        self.initialisations = 0
+        """How often the producer was initialised: once, unless it was lost."""
+        self.record_bytes_max = 0
+        self._client = client
+        self._mirror = mirror
+        self._transactional_id = writer_transactional_id(client.topic, writer_id)
+        self._producer: TopicProducer | None = None
+        self._was_fenced = False
+        self._deadline = 0.0
+        self._partition_count = 0
+        self._proved: dict[int, int] = {}
+
+    def partition_of(self, session_id: str) -> int:
+        """The partition that the session's records go to."""
+        if not self._partition_count:
+            self._partition_count = self._mirror.partition_count()
+        return partition_of(session_id, self._partition_count)
+
+    def make_ready(self, deadline: float, reread: Callable[[], None]) -> None:
+        """Have an initialised producer; where the last one was lost, `reread` is called first.
+
+        Raises what cannot be mended by waiting, and at the deadline whatever kept it: a
+        `ClientFault`, or what `reread` raises.
+        """
+        self._deadline = deadline
+        while self._producer is None:
+            try:
+                self._renew(deadline, reread)
+            except (BrokersUnavailable, ProducerFenced, ProducerBroken) as fault:
+                if time.monotonic() >= deadline:
+                    raise as_ours(fault) from fault
+                time.sleep(_RETRY_S)
+
+    def commit(self, records: Sequence[OutgoingRecord], deadline: float) -> list[int]:
+        """Write the records in one transaction; their offsets. After a fault it must be made ready.
+
+        Raises `ClientFault`s as `TopicProducer.commit` does.
+        """
+        assert self._producer is not None, "make_ready comes first"
+        try:
+            offsets = self._producer.commit(records, max(_RETRY_S, deadline - time.monotonic()))
+        except ClientFault as fault:
+            self._was_fenced = isinstance(fault, ProducerFenced)
+            self._producer.abandon()
+            self._producer = None
+            raise
+        for record, offset in zip(records, offsets, strict=True):
+            self._proved[record.partition] = offset + 1
+        return offsets
+
+    def read_since(self, sessions: Mapping[str, int]) -> Records:
+        """The sessions' records from an offset of each on, to the end.
+
+        Nothing of a session is looked for before what this writer's own commits have proved.
+        """
+        since = {
+            session_id: max(offset, self._proved[self.partition_of(session_id)])
+            for session_id, offset in sessions.items()
+        }
+        positions: dict[int, int] = {}
+        for session_id, offset in since.items():
+            partition = self.partition_of(session_id)
+            positions[partition] = min(offset, positions.get(partition, offset))
+        committed, ends = self._read(positions, since, committed=True)
+        sent, _ = self._read(positions, since, committed=False)
+        self._proved.update(ends)
+        return Records(committed, sent)
+
+    def _read(
+        self, positions: Mapping[int, int], since: Mapping[str, int], *, committed: bool
+    ) -> tuple[dict[str, list[SeenEvent]], dict[int, int]]:
+        """Records of these sessions from `since` on, and the high watermarks they were read to."""
+        found: dict[str, list[SeenEvent]] = {}
+        reader = self._client.open_reader(committed)
+        try:
+            ends = reader.high_watermarks(positions, self._left_s())
+            reader.seek({part: at for part, at in positions.items() if at < ends[part]})
+            while any(at < ends[part] for part, at in reader.positions().items()):
+                for record in reader.fetch(FETCH_WAIT_S):
+                    name = (record.key or b"").decode("utf-8", "replace")
+                    # What was written after the ends were asked for is left for the next look.
+                    if (
+                        since.get(name, ends[record.partition])
+                        <= record.offset
+                        < ends[record.partition]
+                    ):
+                        found.setdefault(name, []).extend(_seen(record))
+                if self._left_s() <= _RETRY_S:
+                    raise BrokersUnavailable(f"{self.place} was not read to its end in time")
+        finally:
+            reader.close()
+        return found, ends
+
+    def _left_s(self) -> float:
+        return max(_RETRY_S, self._deadline - time.monotonic())
+
+    def read_to_end(self, partitions: Collection[int], deadline: float) -> None:
+        """Bring the mirror to the end of these partitions. Raises `LogUnavailableError`, ..."""
+        self._mirror.refresh(partitions, timeout_s=max(_RETRY_S, deadline - time.monotonic()))
+
+    def settle_other(self, transactional_id: str, deadline: float) -> None:
+        """Abort or complete what was left under another id. Raises a `ClientFault`."""
+        producer = self._client.open_producer(transactional_id)
+        try:
+            producer.initialise(max(_RETRY_S, deadline - time.monotonic()))
+        finally:
+            producer.abandon()
+
+    def close(self) -> None:
+        """Let the producer go."""
+        if self._producer is not None:
+            self._producer.abandon()
+            self._producer = None
+
+    def _renew(self, deadline: float, reread: Callable[[], None]) -> None:
+        if self._was_fenced:
+            time.sleep(FENCED_WAIT_S)
+        producer = self._client.open_producer(self._transactional_id)
+        try:
+            left_s = max(_RETRY_S, deadline - time.monotonic())
+            producer.initialise(min(INITIALISE_TRY_S, left_s))
+            if self.initialisations:
+                reread()
+            else:
+                self._learn_topic(left_s)
+        except BaseException:
+            producer.abandon()
+            raise
+        self.initialisations += 1
+        self._was_fenced = False
+        self._producer = producer
+
+    def _learn_topic(self, timeout_s: float) -> None:
+        """What is asked once: the topic's limits, and where it ends before this writer begins."""
+        topic = self._client.describe(timeout_s)
+        self.record_bytes_max = int(topic.settings["max.message.bytes"])
+        reader = self._client.open_reader(committed=False)
+        try:
+            self._proved = reader.high_watermarks(range(topic.partition_count), timeout_s)
+        finally:
+            reader.close()
+
+
+def _seen(record: TopicRecord) -> list[SeenEvent]:
+    """The record as an event; none where it is no event, as the mirror judges it too."""
+    data = record.value or b""
+    try:
+        event = decode_event(data)
+    except SteplogError:
+        return []
+    return [SeenEvent(record.offset, EncodedEvent(event, data, sha256(data).digest()))]

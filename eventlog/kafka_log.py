@@ -1,0 +1,389 @@
+"""`KafkaLog`: the event log in one topic of Apache Kafka, for any number of machines.
+
+Appends go through this handle's one writer thread and its own transactional producer
+(`kafka.committer`); claims fence their owner (`kafka.claiming`); everything is read through the
+local mirror (`mirror`), which is brought up to date first. What is acknowledged is committed by
+the brokers, as durable as the topic's replication makes it.
+"""
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
+
+from eventlog.codec import EncodedEvent
+from eventlog.cut import Cut
+from eventlog.errors import LogError, SteplogError
+from eventlog.event import LineHead, SessionResumed
+from eventlog.ids import mint_event_id, mint_writer_id
+from eventlog.kafka.claiming import Claiming
+from eventlog.kafka.committer import KafkaCommitter
+from eventlog.kafka.connection import open_client
+from eventlog.kafka.errors import faults_as_ours
+from eventlog.kafka.mirrored_lines import MirroredLines
+from eventlog.kafka.partitioning import partition_of
+from eventlog.kafka.security import KafkaSecurity
+from eventlog.kafka.topic_writer import TopicWriter
+from eventlog.keeping.append_rule import Append, require_whole_batch
+from eventlog.keeping.awaited import Awaited, Promised
+from eventlog.keeping.claims import Claimant, Takeover
+from eventlog.keeping.kept_records import read_kept
+from eventlog.keeping.kept_rows import require_group_name
+from eventlog.keeping.line_plan import plan_line
+from eventlog.keeping.line_reading import read_plan
+from eventlog.keeping.log_writer import LogWriter
+from eventlog.keeping.requests import Answer, Request
+from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
+from eventlog.mirror import Mirror
+
+T = TypeVar("T")
+
+APPEND_DEADLINE_S: Final = 30.0
+"""An append has its answer by then: longer than brokers take to elect a new leader."""
+
+_BACKSTOP_S: Final = 0.5
+"""So much later the writer's watch answers, should the client library not have come back."""
+
+_logger = logging.getLogger("steplog.log")
+
+
+def wall_clock_us() -> int:
+    """Microseconds since 1970 UTC."""
+    return time.time_ns() // 1_000
+
+
+class _Own:
+    """What a handle has in one process: never used in another."""
+
+    def __init__(self, log: "KafkaLog") -> None:
+        self.pid = os.getpid()
+        self.closed = False
+        self.writer_id = mint_writer_id()
+        self.claimant = Claimant(self.writer_id, log.clock_us, mint_event_id)
+        self.client = open_client(log.bootstrap, log.topic, log.security, client=log.client_library)
+        self.mirror = Mirror(log.folder, self.client, allow_truncated=log.allow_truncated)
+        self.topic = TopicWriter(self.client, self.mirror, self.writer_id, log.place)
+        committer = KafkaCommitter(
+            self.topic,
+            MirroredLines(self.mirror),
+            self.claimant,
+            deadline_s=log.append_deadline_s,
+        )
+        self.writer = LogWriter(
+            committer,
+            log.append_deadline_s + _BACKSTOP_S,
+            wait_deadline_s=log.append_deadline_s,
+        )
+        self.claiming = Claiming(
+            self.client,
+            self.mirror,
+            self.claimant,
+            log.ask,
+            deadline_s=log.append_deadline_s,
+        )
+
+    def close(self) -> None:
+        """Serve what was submitted, then let go of everything."""
+        self.writer.stop()
+        self.mirror.close()
+        self.client.close()
+
+
+class KafkaLog(EventLog):
+    """A handle on the log in `topic`; its mirror is kept in `folder`. Opening asks no broker.
+
+    Every method that must know the log's end raises `LogUnavailableError` where the brokers do not
+    answer in time, and `ConfigError` where they refuse, or have no such topic.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        topic: str,
+        folder: str | os.PathLike[str],
+        *,
+        security: KafkaSecurity | None = None,
+        client: str = "kafka-python",
+        clock: Callable[[], int] = wall_clock_us,
+        append_deadline_s: float = APPEND_DEADLINE_S,
+        refreshes: bool = True,
+        allow_truncated: bool = False,
+    ) -> None:
+        """`bootstrap` are `host:port`. `clock` gives microseconds since 1970 UTC.
+
+        `refreshes` False: reads show what the mirror holds already. `allow_truncated`: sessions are
+        read although the topic has lost its oldest records.
+        """
+        self.bootstrap = tuple(bootstrap)
+        self.topic = topic
+        self.folder = Path(os.path.realpath(folder))
+        self.security = security
+        self.client_library = client
+        self.clock_us = clock
+        self.append_deadline_s = append_deadline_s
+        self.refreshes = refreshes
+        self.allow_truncated = allow_truncated
+        self._lock = threading.Lock()
+        self._own = _Own(self)
+        _handles.add(self)
+
+    @property
+    def place(self) -> str:
+        """Where the log is, for messages."""
+        return f"kafka://{','.join(self.bootstrap)}/{self.topic}"
+
+    @property
+    def writer_id(self) -> str:
+        """The id under which this handle claims sessions."""
+        return self._here().writer_id
+
+    @property
+    def mirror(self) -> Mirror:
+        """The local copy that is read."""
+        return self._here().mirror
+
+    @property
+    def initialisations(self) -> int:
+        """How often this handle's producer was initialised: once, unless it was fenced or lost."""
+        return self._here().topic.initialisations
+
+    def submit_events(
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        *,
+        expected_step: int,
+        head: LineHead | None = None,
+    ) -> Future[Receipt]:
+        """Queue an atomic append; a claim is made before this returns."""
+        answer: Promised[Receipt] = Promised()
+        append = self._append_of(session_id, events, expected_step, head)
+        if isinstance(append.events[0].event.body, SessionResumed):
+            try:
+                answer.set_result(self._here().claiming.append_claim(append))
+            except SteplogError as error:
+                answer.set_exception(error)
+        else:
+            self._submit(append, answer)
+        return answer
+
+    def append_events(
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        *,
+        expected_step: int,
+        head: LineHead | None = None,
+    ) -> Receipt:
+        """Append all of `events` or none; return only when they are committed."""
+        append = self._append_of(session_id, events, expected_step, head)
+        if isinstance(append.events[0].event.body, SessionResumed):
+            return self._here().claiming.append_claim(append)
+        answer: Awaited[Receipt] = Awaited()
+        self._submit(append, answer)
+        return answer.result()
+
+    def take_over(
+        self,
+        session_ids: Sequence[str],
+        *,
+        stands_on: Mapping[str, bytes],
+        reason: str,
+        heads: Mapping[str, LineHead] | None = None,
+    ) -> dict[str, int]:
+        """Claim sessions for this handle. See `kafka.claiming` for how, and what it costs whom."""
+        wish = Takeover(tuple(session_ids), dict(stands_on), reason, dict(heads or {}))
+        return self._here().claiming.take_over(wish)
+
+    def next_attempt(self, session_id: str) -> int:
+        """The attempt that a claim made now must have: above every one that was ever sent."""
+        self._refresh_for([session_id])
+        self.mirror.reader.require_session(session_id)
+        return self._here().claiming.next_attempt(session_id)
+
+    def release(self, session_id: str, to_writer: str | None = None) -> Receipt:
+        """Give this handle's claim up: whoever comes claims the session without fencing anyone."""
+        receipt: Receipt = self.ask(
+            lambda committer: committer.release(session_id, to_writer), (session_id,)
+        )
+        return receipt
+
+    def reconcile(self, session_id: str) -> Receipt | None:
+        """Resolve an uncertain append; the session takes appends again afterwards."""
+        receipt: Receipt | None = self.ask(
+            lambda committer: committer.reconcile(session_id), (session_id,), reconciles=True
+        )
+        return receipt
+
+    def refresh(self) -> Cut:
+        """Read everything acknowledged so far into the mirror; the cut it holds then."""
+        with faults_as_ours():
+            return self._here().mirror.refresh()
+
+    def read_session(
+        self,
+        session_id: str,
+        start_step: int = 0,
+        end_step: int | None = None,
+        *,
+        through: bytes | None = None,
+    ) -> Iterator[LogRecord]:
+        """The standing line's records, or those of the chain that ends in `through`."""
+        mirror = self._fresh()
+        plan = plan_line(mirror.reader, session_id, through)
+        return mirror.placed(read_plan(mirror.reader, plan, start_step, end_step))
+
+    def read_records(self, session_id: str) -> Iterator[LogRecord]:
+        """Every record that the session's own line ever accepted, in log order."""
+        mirror = self._fresh()
+        return mirror.placed(read_kept(mirror.reader, mirror.reader.require_session(session_id)))
+
+    def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
+        """Every committed record from `cut` to the present end, partition after partition."""
+        mirror = self._fresh()
+        return mirror.tail(cut, mirror.cut())
+
+    def end_cut(self) -> Cut:
+        """The cut that covers every event acknowledged so far."""
+        return self._fresh().cut()
+
+    def commit_cut(self, group: str, cut: Cut) -> None:
+        """Remember how far `group` has come, as the offsets of a consumer group."""
+        require_group_name(group)
+        client = self._here().client
+        with faults_as_ours():
+            known = client.group_offsets(group)
+            ends = {part: end for part, end in cut.as_dict().items() if end > known.get(part, 0)}
+            if ends:
+                client.put_group_offsets(group, ends)
+
+    def committed_cut(self, group: str) -> Cut:
+        """The last cut committed by `group`."""
+        require_group_name(group)
+        with faults_as_ours():
+            return Cut(self._here().client.group_offsets(group))
+
+    def list_sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
+        """Sessions that pass the filter, in the order the mirror met them."""
+        return self._fresh().reader.list_sessions(where)
+
+    def session_info(self, session_id: str) -> SessionInfo:
+        """One session, its head held against the event it names."""
+        return self._fresh().reader.session_info(session_id)
+
+    def session_ids(self) -> Iterator[str]:
+        """The ids in all head rows of the mirror that are sound."""
+        return self._fresh().reader.session_ids()
+
+    def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
+        """Re-hash and cross-check what the mirror holds, and list what the rule refused."""
+        return self._fresh().find_damage(session_ids)
+
+    def close(self) -> None:
+        """Wait for what was submitted, then let go. Idempotent."""
+        with self._lock:
+            own = self._own
+            if own.closed or own.pid != os.getpid():
+                return
+            own.closed = True
+        own.close()
+
+    def ask(
+        self,
+        run: Callable[[KafkaCommitter], Any],
+        session_ids: tuple[str, ...] = (),
+        *,
+        reconciles: bool = False,
+    ) -> Any:
+        """Run something in the writer's thread, after all that was submitted before it."""
+        answer: Awaited[Any] = Awaited()
+        deadline = time.monotonic() + self.append_deadline_s
+        self._here().writer.submit(Request(run, answer, session_ids, 0, reconciles, deadline))
+        return answer.result()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_open_again, (self.bootstrap, self.topic, str(self.folder), self.security))
+
+    def _append_of(
+        self,
+        session_id: str,
+        events: Sequence[EncodedEvent],
+        expected_step: int,
+        head: LineHead | None,
+    ) -> Append:
+        append = Append(session_id, tuple(events), expected_step, self.writer_id, head)
+        require_whole_batch(append)
+        return append
+
+    def _submit(self, append: Append, answer: Answer) -> None:
+        deadline = time.monotonic() + self.append_deadline_s
+        self._here().writer.submit(
+            Request(
+                lambda committer: committer.stage(append),
+                answer,
+                (append.session_id,),
+                append.size_bytes,
+                deadline=deadline,
+            )
+        )
+
+    def _fresh(self) -> Mirror:
+        """The mirror, holding everything acknowledged so far, unless reads are to leave it."""
+        mirror = self._here().mirror
+        if self.refreshes:
+            with faults_as_ours():
+                mirror.refresh()
+        return mirror
+
+    def _refresh_for(self, session_ids: Collection[str]) -> None:
+        mirror = self._here().mirror
+        with faults_as_ours():
+            count = mirror.partition_count()
+            mirror.refresh({partition_of(session_id, count) for session_id in session_ids})
+
+    def _here(self) -> _Own:
+        """What this process has of the handle; made anew in a child of the process that had it."""
+        own = self._own
+        if own.pid != os.getpid():
+            with self._lock:
+                own = self._own
+                if own.pid != os.getpid():
+                    own = self._own = _Own(self)
+        if own.closed:
+            raise LogError(f"this handle on {self.place} is closed", hint="open the log again")
+        return own
+
+    def _forget_parent(self) -> None:
+        self._lock = threading.Lock()
+
+
+def _open_again(
+    bootstrap: tuple[str, ...], topic: str, folder: str, security: KafkaSecurity | None
+) -> KafkaLog:
+    return KafkaLog(bootstrap, topic, folder, security=security)
+
+
+_handles: "WeakSet[KafkaLog]" = WeakSet()
+
+
+def _forget_parents() -> None:
+    for handle in _handles:
+        handle._forget_parent()
+
+
+def _stop_all() -> None:
+    """At exit: what was submitted is written, or reported to whoever still waits."""
+    for handle in list(_handles):
+        own = handle._own
+        if own.pid == os.getpid() and not own.closed:
+            own.writer.stop()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+atexit.register(_stop_all)
