@@ -10,6 +10,8 @@ from tests.support.data import DATA
 from tests.support.scale import FULL
 from tests.support.second_python import find_second_python
 
+pytest_plugins = ["tests.support.broker_plugin"]
+
 # Derandomized: the same examples on every machine and in every run, so a red run can be repeated.
 # No deadline: times are measured in benchmarks/, never asserted here.
 settings.register_profile(
