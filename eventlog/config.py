@@ -122,6 +122,12 @@ def read_config(folder: Path) -> WorkspaceConfig | None:
         raise ConfigError(f"{path}: {place}: {first['msg']}", hint="mend this setting") from error
 
 
+def security_in(folder: Path) -> KafkaSecurity:
+    """How servers are reached from `folder`: its `steplog.toml`, if there is one, and variables."""
+    config = read_config(folder)
+    return find_security({}, folder) if config is None else config.security(folder)
+
+
 def _require_readable(path: Path, settings: dict[str, Any]) -> None:
     """Refuse by name what only another build can open: before unknown keys, which it may have."""
     found = settings.get("format")

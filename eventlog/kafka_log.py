@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from eventlog.codec import EncodedEvent
+from eventlog.config import security_in
 from eventlog.cut import Cut
 from eventlog.errors import LogError, SteplogError
 from eventlog.event import LineHead, SessionResumed
@@ -308,7 +309,10 @@ class KafkaLog(EventLog):
         return answer.result()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_open_again, (self.bootstrap, self.topic, str(self.folder), self.security))
+        # Without the security, which holds a password: who opens it again finds it in the folder's
+        # settings and in the environment.
+        options = (self.client_library, self.refreshes, self.allow_truncated)
+        return (_open_again, (self.bootstrap, self.topic, str(self.folder), *options))
 
     def _append_of(
         self,
@@ -364,9 +368,22 @@ class KafkaLog(EventLog):
 
 
 def _open_again(
-    bootstrap: tuple[str, ...], topic: str, folder: str, security: KafkaSecurity | None
+    bootstrap: tuple[str, ...],
+    topic: str,
+    folder: str,
+    client: str,
+    refreshes: bool,
+    allow_truncated: bool,
 ) -> KafkaLog:
-    return KafkaLog(bootstrap, topic, folder, security=security)
+    return KafkaLog(
+        bootstrap,
+        topic,
+        folder,
+        security=security_in(Path(folder)),
+        client=client,
+        refreshes=refreshes,
+        allow_truncated=allow_truncated,
+    )
 
 
 _handles: "WeakSet[KafkaLog]" = WeakSet()

@@ -5,6 +5,8 @@ and snapshots lie, what is made when it is missing, and what is missed when it i
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,16 +16,19 @@ from eventlog.config import (
     create_config,
     make_folder,
     read_config,
+    security_in,
     workspace_folder,
 )
 from eventlog.errors import ConfigError, EventCorruptError, LogUnavailableError
+from eventlog.kafka.client import TopicClient
+from eventlog.kafka.connection import open_client
 from eventlog.kafka.location import (
     KafkaLocation,
     agreed_location,
     is_kafka_url,
     parse_kafka_url,
 )
-from eventlog.kafka.security import KafkaSecurity, find_security
+from eventlog.kafka.security import KafkaSecurity
 from eventlog.log import EventLog
 from eventlog.sqlite_log import SqliteLog
 from snapshots.snapshot_store import LocalSnapshotStore, SnapshotStore
@@ -107,11 +112,27 @@ def find_kafka_place(place: str | os.PathLike[str]) -> KafkaPlace | None:
     return KafkaPlace(location_in, config.security(folder))
 
 
+@contextmanager
+def open_topic(place: str | os.PathLike[str]) -> Iterator[TopicClient]:
+    """A client for the topic of a workspace in Kafka, without opening the log.
+
+    Raises `ConfigError` where the log is a local one.
+    """
+    found = find_kafka_place(place)
+    if found is None:
+        raise ConfigError(
+            "this workspace's log is not in Kafka",
+            hint="name one that is: --workspace kafka://HOST:PORT/TOPIC",
+        )
+    with closing(open_client(*found.location[:2], found.security)) as client:
+        yield client
+
+
 def _place_of(location: KafkaLocation, config: WorkspaceConfig | None) -> KafkaPlace:
     """The place of a URL, as the settings in its folder have it."""
     folder = location.folder
     if config is None:
-        return KafkaPlace(location, find_security({}, folder))
+        return KafkaPlace(location, security_in(folder))
     recorded = config.location(folder)
     if recorded is None:
         raise ConfigError(
