@@ -23,8 +23,17 @@ from eventlog.version import VERSION
 PYTHON_VERSIONS: Final = ((3, 11), (3, 14))
 """Half-open, as in the project's metadata."""
 
-REQUIRED: Final = ("fastavro", "ormsgpack", "pydantic", "rich", "typer", "zstandard")
-OPTIONAL: Final = ("numpy",)
+REQUIRED: Final = (
+    "crc32c",  # kafka-python works without it, at a tenth of the speed.
+    "fastavro",
+    "kafka-python",
+    "ormsgpack",
+    "pydantic",
+    "rich",
+    "typer",
+    "zstandard",
+)
+OPTIONAL: Final = {"numpy": "arrays stay opaque"}
 
 OUR_PACKAGES: Final = ("eventlog", "replay", "snapshots", "steplog")
 
@@ -51,8 +60,7 @@ def diagnose(place: str, import_path: Sequence[str | Path]) -> Iterator[Diagnosi
     yield _python()
     yield _sqlite()
     yield _steplog()
-    yield from (_library(name, required=True) for name in REQUIRED)
-    yield from (_library(name, required=False) for name in OPTIONAL)
+    yield from (_library(name) for name in (*REQUIRED, *OPTIONAL))
     yield from _owners()
     yield from _shadows(import_path)
     yield from _workspace(place)
@@ -91,13 +99,13 @@ def _steplog() -> Diagnosis:
     )
 
 
-def _library(name: str, *, required: bool) -> Diagnosis:
+def _library(name: str) -> Diagnosis:
     try:
         return Diagnosis(name, "ok", version(name))
     except PackageNotFoundError:
-        if required:
-            return Diagnosis(name, "failed", "not installed", f"pip install {name}")
-        return Diagnosis(name, "ok", "not installed (optional: arrays stay opaque)")
+        if name in OPTIONAL:
+            return Diagnosis(name, "ok", f"not installed (optional: {OPTIONAL[name]})")
+        return Diagnosis(name, "failed", "not installed", f"pip install {name}")
 
 
 def _owners() -> Iterator[Diagnosis]:
@@ -133,6 +141,7 @@ def _workspace(place: str) -> Iterator[Diagnosis]:
     try:
         folder = _find_folder(place)
         yield from _folder(folder)
+        yield from _log_in_kafka(place)
         if os.path.exists(folder):
             yield _open_workspace(place, folder)
         else:
@@ -143,13 +152,36 @@ def _workspace(place: str) -> Iterator[Diagnosis]:
         yield Diagnosis("workspace", "failed", error.message, error.hint)
 
 
-# These two load what they need here: without those libraries the rest can still be said.
+# These load what they need here: without those libraries the rest can still be said.
 
 
 def _find_folder(place: str) -> Path:
+    """The folder of what this machine has of the workspace."""
     from eventlog.config import workspace_folder
+    from eventlog.kafka.location import is_kafka_url, parse_kafka_url
 
-    return workspace_folder(place)
+    return parse_kafka_url(place).folder if is_kafka_url(place) else workspace_folder(place)
+
+
+def _log_in_kafka(place: str) -> Iterator[Diagnosis]:
+    from eventlog.kafka.topic import examine_security, examine_topic
+    from replay.place import find_kafka_place, open_topic
+
+    kafka = find_kafka_place(place)
+    if kafka is None:
+        return
+    findings = [examine_security(kafka.location.bootstrap, kafka.security)]
+    problem: SteplogError | None = None
+    with open_topic(place) as client:
+        try:
+            findings += examine_topic(client)
+        except SteplogError as error:  # What was found before is told all the same.
+            problem = error
+    for one in findings:
+        wanted = f"; wanted: {one.wanted}" if one.wanted else ""
+        yield Diagnosis(one.name, one.verdict, one.found + wanted, one.fix)
+    if problem is not None:
+        yield Diagnosis("brokers", "failed", problem.message, problem.hint)
 
 
 def _open_workspace(place: str, folder: Path) -> Diagnosis:

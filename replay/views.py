@@ -80,6 +80,7 @@ def event_row(record: LogRecord, event: Event, fetch: FetchContent) -> Row:
         "event_id": str(UUID(bytes=event.event_id)),
         "event_digest": record.digest.hex(),
         "parent": event.parent.hex(),
+        "partition": record.partition,
         "offset": record.offset,
         "time": event.time,
         "actor": event.actor,

@@ -20,7 +20,7 @@ from eventlog.event import Event, SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.importers.import_file import ImportOutcome, import_file
 from eventlog.keeping.kept_records import decode_record
-from eventlog.log import EventLog, SessionFilter, SessionInfo
+from eventlog.log import EventLog, LogRecord, SessionFilter, SessionInfo
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.recorder import SessionRecorder
 from eventlog.recording.session_writer import wall_clock_us
@@ -273,6 +273,10 @@ class Workspace:
         """
         records = self.log.read_session(session, start_step, end_step)
         return (decode_record(record) for record in records)
+
+    def event_of(self, record: LogRecord) -> Event:
+        """The event that a record of the log holds: of `ws.log.tail_events(cut)`, say."""
+        return decode_record(record)
 
     def calls(self, session: str) -> Iterator[CallRow]:
         """One row per tool call: the call and its return together."""

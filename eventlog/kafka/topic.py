@@ -5,7 +5,7 @@ live settings, since a topic that forgets, or answers before a second server has
 just like one that does not. It writes no record.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from eventlog.errors import ConfigError
@@ -18,6 +18,7 @@ from eventlog.kafka.client_errors import (
 )
 from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.schema_topic import examine_schemas, publish_schemas, schema_topic_of
+from eventlog.kafka.security import KafkaSecurity
 from eventlog.kafka.topic_settings import (
     PARTITIONS_DEFAULT,
     PARTITIONS_MAX,
@@ -101,6 +102,33 @@ def examine_topic(client: TopicClient) -> Iterator[TopicFinding]:
         yield examine_schemas(client, topic)
         yield _examine_transactions(client)
         yield _say_rights(servers, topic)
+
+
+def examine_security(bootstrap: Sequence[str], security: KafkaSecurity) -> TopicFinding:
+    """What the way to the servers is worth. Asks nobody."""
+    is_local = all(_is_loopback(server) for server in bootstrap)
+    if not security.is_tls:
+        found = f"{security.security_protocol}: not encrypted"
+        if is_local:
+            return TopicFinding("security", "ok", f"{found}, on this machine")
+        secret = ", the password included" if security.is_sasl else ""
+        return TopicFinding(
+            "security",
+            "warning",
+            f"{found}{secret}",
+            "SSL or SASL_SSL",
+            "set security_protocol in [kafka] of steplog.toml",
+        )
+    if not security.ssl_check_hostname:
+        fix = "leave ssl_check_hostname as it is by default"
+        found = f"{security.security_protocol}, without a look at the servers' names"
+        return TopicFinding("security", "warning", found, "names are checked", fix)
+    return TopicFinding("security", "ok", security.security_protocol)
+
+
+def _is_loopback(server: str) -> bool:
+    host = server.rpartition(":")[0].strip("[]")
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _require_between(name: str, number: int | None, largest: int) -> None:

@@ -12,17 +12,21 @@ import typer
 DEFAULT_WORKSPACE: Final = "./steplog-data"
 WORKSPACE_VARIABLE: Final = "STEPLOG_WORKSPACE"
 
-GLOBAL_FLAGS: Final = frozenset({"--json", "-q", "--quiet", "-v", "--verbose"})
+GLOBAL_FLAGS: Final = frozenset(
+    {"--json", "-q", "--quiet", "-v", "--verbose", "--no-refresh", "--allow-truncated"}
+)
 GLOBAL_OPTIONS: Final = frozenset({"-w", "--workspace"})
 
 
 class Invocation(NamedTuple):
-    """The global options of one run of the command."""
+    """The global options of one run of the command. The last two are for logs in Kafka."""
 
     workspace: str
     as_json: bool
     quiet: bool
     verbose: bool
+    refresh: bool = True
+    allow_truncated: bool = False
 
     @classmethod
     def of(cls, context: typer.Context) -> "Invocation":

@@ -29,7 +29,13 @@ def opened(context: typer.Context, *, create: bool = False) -> Iterator[Workspac
 
     A `SessionNotFoundError` leaves the block with a hint that names near sessions.
     """
-    with open_workspace(Invocation.of(context).workspace, create=create) as ws:
+    asked = Invocation.of(context)
+    with open_workspace(
+        asked.workspace,
+        create=create,
+        refresh=asked.refresh,
+        allow_truncated=asked.allow_truncated,
+    ) as ws:
         try:
             yield ws
         except SessionNotFoundError as error:

@@ -18,7 +18,8 @@ def doctor(context: typer.Context) -> None:
     """Say what is wrong with the installation or the workspace.
 
     Looks at the versions of Python, SQLite and the libraries, at who else owns the names of our
-    packages, at files that hide them, and at the workspace's folder. Exit code 1 if a check failed.
+    packages, at files that hide them, and at the workspace's folder; for a workspace in Kafka at
+    the servers, the topic's live settings and its schema topic. Exit code 1 if a check failed.
 
     JSON keys: check, verdict, found, hint.
     """

@@ -1,14 +1,17 @@
 """`steplog tail`: the last events of the whole log, and those that come."""
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain
+from operator import itemgetter
 from typing import Annotated, Final
 
 import typer
 
 from eventlog.codec import decode_event
 from eventlog.cut import Cut
-from eventlog.keeping.kept_rows import PARTITION
 from eventlog.log import EventLog, LogRecord
 from replay.cli.event_lines import EVENT_COLUMNS, EVENT_MINOR, event_cells
 from replay.cli.opened import opened
@@ -41,7 +44,8 @@ def tail(
 ) -> None:
     """Print the last events of the whole log, and follow it.
 
-    They come in log order. Every event is told, also those that a claim superseded.
+    They come in log order; those of several partitions by time. Every event is told, also those
+    that a claim superseded.
 
     JSON: events as of `show`.
     """
@@ -50,16 +54,12 @@ def tail(
     seconds = None if stop_after is None else parse_duration(stop_after) / 1e6
     output = Output.of(context)
     with opened(context) as ws:
-        end = ws.log.end_cut().end(PARTITION)
-        start = Cut({PARTITION: max(0, end - lines)})
+        last, end = last_records(ws.log, lines)
         if follow:
-            output.print_as_they_come(
-                _rows(ws, output, _arrivals(ws.log, start, seconds)), EVENT_COLUMNS
-            )
+            arrivals = chain(last, _arrivals(ws.log, end, seconds))
+            output.print_as_they_come(_rows(ws, output, arrivals), EVENT_COLUMNS)
         else:
-            output.print_records(
-                _rows(ws, output, ws.log.tail_events(start)), EVENT_COLUMNS, minor=EVENT_MINOR
-            )
+            output.print_records(_rows(ws, output, iter(last)), EVENT_COLUMNS, minor=EVENT_MINOR)
 
 
 def _rows(ws: Workspace, output: Output, records: Iterator[LogRecord]) -> Iterator[Record]:
@@ -67,13 +67,52 @@ def _rows(ws: Workspace, output: Output, records: Iterator[LogRecord]) -> Iterat
     return (row_of(record, decode_event(record.data), ws.read_content) for record in records)
 
 
+def last_records(log: EventLog, count: int) -> tuple[list[LogRecord], Cut]:
+    """The last records of the whole log, and the cut after them.
+
+    Between partitions there is no order: their records are laid together by time, and those of one
+    partition stay in its order.
+    """
+    end = log.end_cut()
+    found = [_last_of(log, end, partition, count) for partition in end.partitions()]
+    if len(found) == 1:
+        return found[0], end
+    merged = merge(*map(_timed, found), key=itemgetter(0))
+    return [record for _, record in deque(merged, maxlen=count)], end
+
+
+def _last_of(log: EventLog, end: Cut, partition: int, count: int) -> list[LogRecord]:
+    """The last `count` records of one partition, below `end`."""
+    span = count
+    while True:
+        first = max(0, end.end(partition) - span)
+        start = Cut(end.as_dict() | {partition: first})
+        # What came meanwhile is left for who follows from `end`.
+        found = [record for record in log.tail_events(start) if end.holds(*_place(record))]
+        if len(found) >= count or not first:
+            return found[max(0, len(found) - count) :]
+        span *= 4  # Offsets in Kafka have holes.
+
+
+def _place(record: LogRecord) -> tuple[int, int]:
+    return record.partition, record.offset
+
+
+def _timed(records: Iterable[LogRecord]) -> Iterator[tuple[int, LogRecord]]:
+    """Each record with the latest time so far, so that clocks that went back change no order."""
+    latest = -(2**63)
+    for record in records:
+        latest = max(latest, decode_event(record.data).time)
+        yield latest, record
+
+
 def _arrivals(log: EventLog, cut: Cut, seconds: float | None) -> Iterator[LogRecord]:
-    """What is in the log from `cut` on, then what comes, looked for every `POLL_S`."""
+    """What comes into the log from `cut` on, looked for every `POLL_S`."""
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
         for record in log.tail_events(cut):
             yield record
-            cut = cut.including(PARTITION, record.offset)
+            cut = cut.including(*_place(record))
         wait_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
         if wait_s <= 0:
             return

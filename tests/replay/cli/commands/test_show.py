@@ -22,6 +22,7 @@ EVENT_KEYS = [
     "event_id",
     "event_digest",
     "parent",
+    "partition",
     "offset",
     "time",
     "actor",
