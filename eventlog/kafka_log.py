@@ -309,10 +309,13 @@ class KafkaLog(EventLog):
         return answer.result()
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Without the security, which holds a password: who opens it again finds it in the folder's
-        # settings and in the environment.
-        options = (self.client_library, self.refreshes, self.allow_truncated)
-        return (_open_again, (self.bootstrap, self.topic, str(self.folder), *options))
+        # Without the security: it may hold a password, and is found anew where this is opened.
+        how = {
+            "client": self.client_library,
+            "refreshes": self.refreshes,
+            "allow_truncated": self.allow_truncated,
+        }
+        return (_open_again, (self.bootstrap, self.topic, str(self.folder), how))
 
     def _append_of(
         self,
@@ -368,22 +371,9 @@ class KafkaLog(EventLog):
 
 
 def _open_again(
-    bootstrap: tuple[str, ...],
-    topic: str,
-    folder: str,
-    client: str,
-    refreshes: bool,
-    allow_truncated: bool,
+    bootstrap: tuple[str, ...], topic: str, folder: str, how: dict[str, Any]
 ) -> KafkaLog:
-    return KafkaLog(
-        bootstrap,
-        topic,
-        folder,
-        security=security_in(Path(folder)),
-        client=client,
-        refreshes=refreshes,
-        allow_truncated=allow_truncated,
-    )
+    return KafkaLog(bootstrap, topic, folder, security=security_in(Path(folder)), **how)
 
 
 _handles: "WeakSet[KafkaLog]" = WeakSet()
