@@ -1,0 +1,62 @@
+"""`Gate`: stands between a producer's thread and its brokers.
+
+It knows what was handed to a broker, and lets nothing more pass once its producer is given up: a
+commit that timed out must not leave minutes later, when the brokers are back.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from eventlog.kafka.kafka_python_setup import network_client
+
+
+class Gate:
+    """One for each producer. `has_sent` is exact once the gate is shut."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_shut = False
+        self._may_initialise = True
+        self.has_sent = False
+        """Whether records of this transaction were handed to a broker."""
+        self.client: Any = None
+        """The library's network client, once there is one."""
+
+    def opener(self, topic: str) -> Callable[..., Any]:
+        """The producer's setting `kafka_client`."""
+        return network_client([topic], self._stand_before)
+
+    def begin(self) -> None:
+        """A transaction begins, of which nothing is sent yet; the id is initialised for good.
+
+        Another initialisation by the library itself, after a broker refused its epoch, would fence
+        whoever rightly has the id now.
+        """
+        with self._lock:
+            self._may_initialise = False
+            self.has_sent = False
+
+    def shut(self) -> None:
+        """Let nothing more pass. Any thread; idempotent."""
+        with self._lock:
+            self._is_shut = True
+
+    def _stand_before(self, client: Any) -> None:
+        from kafka.errors import IllegalStateError
+        from kafka.future import Future
+        from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+
+        pass_on = client.send
+
+        def send(node_id: Any, request: Any, **options: Any) -> Any:
+            with self._lock:
+                again = isinstance(request, InitProducerIdRequest) and not self._may_initialise
+                if self._is_shut or again:
+                    return Future().failure(IllegalStateError("the producer was given up"))
+                if isinstance(request, ProduceRequest):
+                    self.has_sent = True
+                return pass_on(node_id, request, **options)
+
+        client.send = send
+        self.client = client

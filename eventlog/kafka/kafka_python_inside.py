@@ -1,0 +1,64 @@
+"""The inside of kafka-python that we lean on, all of it, and why. Checked by a test.
+
+Its face has no commit with a deadline, and no way to close a producer without flushing it; and what
+it knows about refused logins and positions it tells only late, or slowly.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def begin_commit(producer: Any) -> Any:
+    """Start the commit of the producer's transaction: `commit_transaction` without its wait.
+
+    Returns what it waits for: `.wait(timeout_ms)` is True once committed, False when the time is
+    up, and raises what went wrong. Without a time it waits for ever while no broker answers.
+    """
+    result = producer._transaction_manager.begin_commit()
+    producer._sender.wakeup()
+    return result
+
+
+def last_error(producer: Any) -> BaseException | None:
+    """Why the producer refuses to go on: the errors it raises name the reason only in words."""
+    error = producer._transaction_manager.last_error
+    return error if isinstance(error, BaseException) else None
+
+
+def leave_exit_alone(producer: Any) -> None:
+    """No waiting, and no flushing, for this producer when the process ends."""
+    producer._unregister_cleanup()
+
+
+def end_at_once(producer: Any) -> None:
+    """Stop the producer's thread without flushing. Does not wait; any thread; idempotent.
+
+    `close` would send what waits, and with a short timeout it raises and leaves the thread running.
+    """
+    producer._closed = True
+    producer._sender.force_close()
+
+
+def thread_of(producer: Any) -> Any:
+    """The thread that speaks to the brokers."""
+    return producer._sender
+
+
+def manager_of(client: Any) -> Any:
+    """The keeper of a client's connections; `.auth_failure(node)` is a login's last refusal."""
+    return client._manager
+
+
+def network_of(consumer: Any) -> Any:
+    """A consumer's network client; `.cluster` is what it knows of brokers and topics."""
+    return consumer._client
+
+
+def positions_of(consumer: Any) -> Iterator[tuple[int, int]]:
+    """(partition, next offset) of each partition read.
+
+    `consumer.position` looks through all partitions for each that is asked for: 65 ms at 256.
+    """
+    for topic_partition, state in consumer._subscription.assignment.items():
+        if state.position is not None:
+            yield topic_partition.partition, state.position.offset

@@ -1,0 +1,233 @@
+"""`KafkaPythonProducer`: transactions through kafka-python's `KafkaProducer`.
+
+The library's producer dies for good on ordinary faults, waits without end for a commit, and flushes
+when it is closed. Here each call has a deadline, any fault ends the instance at once, and what the
+instance had not handed over by then is never sent.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from eventlog.kafka.client import OutgoingRecord, TopicProducer
+from eventlog.kafka.client_errors import (
+    AccessDenied,
+    BrokersUnavailable,
+    ClientFault,
+    ProducerBroken,
+    RecordsRefused,
+    TopicMissing,
+)
+from eventlog.kafka.inherited import watch
+from eventlog.kafka.kafka_python_faults import library_faults, to_fault, to_producer_fault
+from eventlog.kafka.kafka_python_gate import Gate
+from eventlog.kafka.kafka_python_inside import (
+    begin_commit,
+    end_at_once,
+    last_error,
+    leave_exit_alone,
+    manager_of,
+)
+from eventlog.kafka.kafka_python_setup import REQUEST_TIMEOUT_MS, Endpoint
+
+RETRY_BACKOFF_MS: Final = 2
+"""Before a question is put again. A transaction that follows another within a millisecond is put
+off by its coordinator once or twice: this is then its latency (10 ms: 13 at the 99th percentile)"""
+BATCH_BYTES: Final = 512 * 1024
+"""A transaction's records for one partition go in one request: each more costs a round trip."""
+RECORD_BYTES_MAX: Final = 1024 * 1024 - 1024
+"""Key, value and overhead. An event has at most 256 KiB, and a large head besides."""
+RECORD_OVERHEAD_BYTES: Final = 128
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+"""After which the brokers abort what this producer left open."""
+_NEVER_MS: Final = 2**31 - 1
+_LOOK_EVERY_S: Final = 0.05
+_TOPIC_KNOWN_WITHIN_S: Final = 2.0
+"""Once brokers answer: a topic they do not know by then does not exist."""
+
+
+class KafkaPythonProducer(TopicProducer):
+    """One `KafkaProducer`, made when it is initialised, and its thread."""
+
+    def __init__(self, endpoint: Endpoint, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self._endpoint = endpoint
+        self._gate = Gate()
+        self._producer: Any = None
+        self._is_ready = False
+        self._pid = os.getpid()
+        watch(self)
+
+    def initialise(self, timeout_s: float) -> None:
+        if self._producer is not None or not self._is_ours():
+            raise RuntimeError("a producer is initialised once, by the process that opened it")
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._producer = self._open()
+            self._await_topic(deadline)
+            self._await_producer_id(deadline)
+        except library_faults() as error:
+            if self._producer is None and self._gate.client is not None:
+                self._gate.client.close()
+            self.abandon()
+            raise to_fault(error, self._place) from error
+        except ClientFault:
+            self.abandon()
+            raise
+        self._is_ready = True
+
+    def commit(self, records: Sequence[OutgoingRecord], timeout_s: float) -> list[int]:
+        deadline = time.monotonic() + timeout_s
+        self._require_sendable(records)
+        if not records:
+            return []
+        self._gate.begin()
+        producer, topic = self._producer, self._endpoint.topic
+        futures: list[Any] = []
+        try:
+            # Only waits where the topic's partitions have become unknown.
+            producer.config["max_block_ms"] = timeout_s * 1_000
+            producer.begin_transaction()
+            send, keep = producer.send, futures.append
+            for partition, timestamp_ms, key, value in records:
+                keep(send(topic, value, key, None, partition, timestamp_ms))
+            result = begin_commit(producer)
+            is_committed = result.wait(max(0.0, deadline - time.monotonic()) * 1_000)
+            if is_committed:
+                offsets = [future.value.offset for future in futures]
+                if min(offsets) >= 0:
+                    return offsets
+        except library_faults() as error:
+            raise self._ended_by([error, *_failures(futures)]) from error
+        self.abandon()
+        reason = (
+            "the transaction is committed, but not at which offsets"
+            if is_committed
+            else f"the commit of {len(records)} records was not answered within {timeout_s:g} s"
+        )
+        raise ProducerBroken(f"{self._place}: {reason}", sent=self._gate.has_sent)
+
+    def abandon(self) -> None:
+        self._is_ready = False
+        self._gate.shut()
+        if self._producer is not None and self._is_ours():
+            end_at_once(self._producer)
+
+    def forget_inherited(self) -> Iterable[object]:
+        """In a forked child: the parent goes on with its producer, the child has none."""
+        inherited = [self._producer, self._gate]
+        self._is_ready = False
+        self._producer, self._gate = None, Gate()
+        return inherited
+
+    @property
+    def _place(self) -> str:
+        return f"producer {self.transactional_id!r} of {self._endpoint.place}"
+
+    def _is_ours(self) -> bool:
+        return self._pid == os.getpid()
+
+    def _open(self) -> Any:
+        from kafka import KafkaProducer
+
+        producer = KafkaProducer(
+            **self._endpoint.options(),
+            kafka_client=self._gate.opener(self._endpoint.topic),
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            # The last protocol without KIP-360: a producer whose epoch was refused must not ask for
+            # another, and fence its successor. It also spares the library its wait for a broker.
+            api_version=(2, 4),
+            enable_idempotence=True,
+            acks="all",
+            max_in_flight_requests_per_connection=5,
+            linger_ms=0,
+            batch_size=BATCH_BYTES,
+            max_request_size=RECORD_BYTES_MAX,
+            retry_backoff_ms=RETRY_BACKOFF_MS,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            # Our own deadline ends a commit. A batch that the library lets expire while it is
+            # retried stops the producer without a word (batch futures never resolve).
+            delivery_timeout_ms=_NEVER_MS,
+            max_block_ms=_LOOK_EVERY_S * 1_000,
+            allow_auto_create_topics=False,
+            metrics_enabled=False,
+        )
+        leave_exit_alone(producer)
+        return producer
+
+    def _await_topic(self, deadline: float) -> None:
+        from kafka.errors import KafkaTimeoutError
+
+        answered_at = None
+        while True:
+            try:
+                self._producer.partitions_for(self._endpoint.topic)
+            except KafkaTimeoutError:
+                self._require_access()
+                now = time.monotonic()
+                if answered_at is None and self._gate.client.cluster.brokers():
+                    answered_at = now
+                if answered_at is not None and now - answered_at > _TOPIC_KNOWN_WITHIN_S:
+                    raise TopicMissing(f"{self._place}: the brokers know no such topic") from None
+                self._require_time(deadline)
+            else:
+                return
+
+    def _await_producer_id(self, deadline: float) -> None:
+        from kafka.errors import KafkaTimeoutError
+
+        while True:
+            try:
+                # Called again, it goes on waiting for what was asked for first.
+                self._producer.init_transactions()
+            except KafkaTimeoutError:
+                self._require_access()
+                self._require_time(deadline)
+            else:
+                return
+
+    def _require_time(self, deadline: float) -> None:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise BrokersUnavailable(f"{self._place}: no answer in time") from None
+        self._producer.config["max_block_ms"] = min(left_s, _LOOK_EVERY_S) * 1_000
+
+    def _require_access(self) -> None:
+        """Raise what the library only logs, and would try again until the end of time."""
+        tls = self._endpoint.tls
+        if tls is not None and tls.refusal is not None:
+            raise AccessDenied(f"{self._place}: {tls.refusal}")
+        cluster, manager = self._gate.client.cluster, manager_of(self._gate.client)
+        for broker in [*cluster.bootstrap_brokers(), *cluster.brokers()]:
+            refusal = manager.auth_failure(broker.node_id)
+            if refusal is not None:
+                raise to_fault(refusal, self._place)
+
+    def _require_sendable(self, records: Sequence[OutgoingRecord]) -> None:
+        if not self._is_ready:
+            raise ProducerBroken(f"{self._place} is not, or no longer, in use", sent=False)
+        for record in records:
+            size = len(record.key) + len(record.value) + RECORD_OVERHEAD_BYTES
+            if size > RECORD_BYTES_MAX:
+                self.abandon()
+                raise RecordsRefused(
+                    f"{self._place}: a record of {size} bytes; at most {RECORD_BYTES_MAX}",
+                    sent=False,
+                )
+
+    def _ended_by(self, causes: list[BaseException]) -> ClientFault:
+        known = last_error(self._producer)
+        self.abandon()
+        if known is not None:
+            causes.append(known)
+        return to_producer_fault(causes, self._place, sent=self._gate.has_sent)
+
+
+def _failures(futures: list[Any]) -> list[BaseException]:
+    """Why records failed: the first is enough, the others failed with it."""
+    for future in futures:
+        if future.is_done and future.exception is not None:
+            return [future.exception]
+    return []

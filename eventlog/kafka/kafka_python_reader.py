@@ -1,0 +1,149 @@
+"""`KafkaPythonReader`: reads a topic through kafka-python's `KafkaConsumer`, without a group."""
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from eventlog.kafka.client import TopicReader, TopicRecord
+from eventlog.kafka.client_errors import BrokersUnavailable, OffsetOutOfRange
+from eventlog.kafka.inherited import watch
+from eventlog.kafka.kafka_python_faults import library_faults, to_fault
+from eventlog.kafka.kafka_python_inside import positions_of
+from eventlog.kafka.kafka_python_offsets import OffsetWatch
+from eventlog.kafka.kafka_python_opening import close_aside, open_consumer
+from eventlog.kafka.kafka_python_setup import Endpoint
+
+FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
+PARTITION_FETCH_BYTES_MAX: Final = 4 * 1024 * 1024
+"""One answer holds at most these, and at least one batch."""
+RECORDS_MAX: Final = 5_000
+"""Given by one `fetch`."""
+FETCH_WAIT_MS: Final = 25
+"""How long a broker holds a question that finds nothing new. New records answer it at once; but a
+reader that was moved elsewhere first waits for the answer to what it asked before."""
+FIRST_TURN_S: Final = 0.002
+LAST_TURN_S: Final = 0.05
+"""The library does not return when only a position moved: it is asked in turns of these lengths."""
+QUIET_S: Final = 5.0
+"""Nothing came for so long: see whether anybody is there."""
+PROBE_S: Final = 0.4
+
+
+class KafkaPythonReader(TopicReader):
+    """One `KafkaConsumer`, made when it is first needed."""
+
+    def __init__(self, endpoint: Endpoint, offsets: OffsetWatch, committed: bool) -> None:
+        self._endpoint = endpoint
+        self._offsets = offsets
+        self._isolation = "read_committed" if committed else "read_uncommitted"
+        self._consumer: Any = None
+        self._positions: dict[int, int] = {}
+        self._heard_at = time.monotonic()
+        watch(self)
+
+    def high_watermarks(self, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
+        return self._offsets.ends(partitions, timeout_s)
+
+    def log_starts(self, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
+        return self._offsets.starts(partitions, timeout_s)
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._positions = dict(positions)
+        if self._consumer is not None:
+            self._move()
+
+    def fetch(self, timeout_s: float) -> list[TopicRecord]:
+        deadline = time.monotonic() + timeout_s
+        if not self._positions:
+            return []
+        try:
+            if self._consumer is None:
+                self._open(timeout_s)
+            return self._records_by(deadline)
+        except library_faults() as error:
+            raise self._fault(error) from error
+
+    def positions(self) -> dict[int, int]:
+        return dict(self._positions)
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            close_aside(consumer)
+
+    def forget_inherited(self) -> Iterable[object]:
+        """In a forked child: it goes on from the same positions with a consumer of its own."""
+        inherited = [self._consumer]
+        self._consumer = None
+        return inherited
+
+    def _open(self, timeout_s: float) -> None:
+        self._consumer = open_consumer(
+            self._endpoint,
+            timeout_s,
+            isolation_level=self._isolation,
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            fetch_min_bytes=1,
+            fetch_max_bytes=FETCH_BYTES_MAX,
+            max_partition_fetch_bytes=PARTITION_FETCH_BYTES_MAX,
+            max_poll_records=RECORDS_MAX,
+            retry_backoff_ms=20,
+        )
+        self._heard_at = time.monotonic()
+        self._move()
+
+    def _move(self) -> None:
+        from kafka import TopicPartition
+
+        consumer, topic = self._consumer, self._endpoint.topic
+        # What is read on from where it is keeps what has come for it already.
+        at = dict(positions_of(consumer))
+        if at.keys() != self._positions.keys():
+            consumer.assign([TopicPartition(topic, each) for each in sorted(self._positions)])
+            at = dict(positions_of(consumer))
+        for partition, offset in self._positions.items():
+            if at.get(partition) != offset:
+                consumer.seek(TopicPartition(topic, partition), offset)
+
+    def _records_by(self, deadline: float) -> list[TopicRecord]:
+        consumer, turn_s = self._consumer, FIRST_TURN_S
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            found = consumer.poll(timeout_ms=min(turn_s, left_s) * 1_000)
+            before, self._positions = self._positions, dict(positions_of(consumer))
+            if found or self._positions != before:
+                self._heard_at = time.monotonic()
+                return [
+                    TopicRecord(each.partition, each.offset, each.timestamp, each.key, each.value)
+                    for records in found.values()
+                    for each in records
+                ]
+            if left_s <= turn_s:
+                self._require_answers()
+                return []
+            turn_s = min(turn_s * 2, LAST_TURN_S)
+
+    def _require_answers(self) -> None:
+        """Nothing came: because there is nothing, or because nobody is there?"""
+        if time.monotonic() - self._heard_at < QUIET_S:
+            return
+        self._offsets.ends(self._positions, PROBE_S)
+        self._heard_at = time.monotonic()
+
+    def _fault(self, error: Exception) -> Exception:
+        from kafka.errors import LogTruncationError, OffsetOutOfRangeError
+
+        place = f"reader of {self._endpoint.place}"
+        if isinstance(error, OffsetOutOfRangeError) and error.args:
+            wrong = {each.partition: offset for each, offset in error.args[0].items()}
+        elif isinstance(error, LogTruncationError):
+            wrong = {each.partition: self._positions[each.partition] for each in error.args[0]}
+        else:
+            return to_fault(error, place)
+        partition, offset = min(wrong.items())
+        try:
+            start = self._offsets.starts([partition], PROBE_S)[partition]
+            end = self._offsets.ends([partition], PROBE_S)[partition]
+        except BrokersUnavailable as fault:
+            return fault
+        return OffsetOutOfRange(partition, offset, start, end)
