@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
+from eventlog.codec import decode_event
 from eventlog.errors import (
     AppendUncertainError,
     FencedError,
@@ -50,8 +51,6 @@ TRIES_MAX: Final = 8
 
 FENCED_WAIT_MAX_S: Final = 0.5
 """Two that claim at once fence each other: each waits up to so long, by chance."""
-
-REPEATED: Final = "claimed again, over a claim that was not committed"
 
 
 class Ask(Protocol):
@@ -163,16 +162,35 @@ class Claiming:
 
     def _claim_of(self, session_id: str, wish: Takeover) -> _Claim:
         kept = require_session(self._mirrored, session_id)
-        append = claim_append(
-            self._mirrored,
-            kept,
-            wish,
-            self._claimant,
-            highest_attempt=self._highest_attempt(session_id),
-        )
+        highest = self._highest_attempt(session_id)
+        if wish.stands_on.get(session_id) == kept.line.head:
+            wish = wish._replace(stands_on={session_id: self._foot_of(kept)})
+        append = claim_append(self._mirrored, kept, wish, self._claimant, highest_attempt=highest)
         judged = judge_append(append, kept, self._mirrored)
         assert isinstance(judged, Accepted), "a minted event id stands already"
         return _Claim(kept, append)
+
+    def _foot_of(self, kept: KeptSession) -> bytes:
+        """The event that a claim on the whole line stands on: its head, or the release before it.
+
+        A reader of uncommitted records believes a claim over the release that was never committed,
+        and so not a later one that was. Claiming once more, on the release itself and under a
+        higher attempt, has both readers agree; nothing is set aside by it but the claim.
+        """
+        line = kept.line
+        step, claim = line.next_step - 1, self._mirrored.claims_of(kept.session_id)[-1]
+        if claim.first_step != step or claim.parent_attempt == 0:
+            return line.head
+        stored = self._mirrored.event_at(kept.number, claim.attempt, step)
+        released = self._mirrored.event_at(kept.number, claim.parent_attempt, step - 1)
+        if stored is None or released is None:
+            return line.head
+        body = decode_event(stored.data).body
+        if not (isinstance(body, SessionResumed) and body.over_release):
+            return line.head
+        partition, offset = self._mirror.place_of(released.offset)
+        is_settled = not self._mirror.aborted_claims(kept.session_id, partition, offset)
+        return line.head if is_settled else released.digest
 
     def _owner_to_fence(self, kept: KeptSession) -> str | None:
         """The transactional id that must be fenced before the session is claimed; None: none."""
@@ -192,25 +210,22 @@ class Claiming:
     def _claim_released(self, claim: _Claim, wish: Takeover) -> int:
         """Claim over the release; then, as the owner, whatever that was not enough for.
 
-        A reader of uncommitted records believes a claim over the release that was never committed,
-        and so not the one that was. An ordinary claim of a higher attempt, on the release again,
-        has both readers agree. An earlier step is claimed in this way too: an ordinary claim by
-        who does not own the line could set aside what a faster claimant has written.
+        An earlier step is claimed in this way too: an ordinary claim by who does not own the line
+        could set aside what a faster claimant has written.
         """
-        session_id, line = claim.kept.session_id, claim.kept.line
-        at_head = wish._replace(stands_on={session_id: line.head}, heads={})
+        session_id, head = claim.kept.session_id, claim.kept.line.head
+        at_head = wish._replace(stands_on={session_id: head}, heads={})
         first = self._claim_of(session_id, at_head)
         _require_same_line(first.kept, claim.kept)
-        receipt: Receipt = self._ask(lambda committer: committer.stage(first.append), (session_id,))
-        partition = self._partition_of(session_id)
-        _, released_at = self._mirror.place_of(claim.kept.last_offset)
+        attempt = self._claim_own(first.append)
         self._highest_attempt(session_id)
-        if wish.stands_on[session_id] != line.head:
-            again = wish._replace(heads={})
-        elif self._mirror.aborted_claims(session_id, partition, released_at):
-            again = at_head._replace(reason=REPEATED)
-        else:
-            return receipt.attempt
+        kept = require_session(self._mirrored, session_id)
+        foot = self._foot_of(kept)
+        if wish.stands_on[session_id] != head:
+            foot = wish.stands_on[session_id]
+        elif foot == kept.line.head:
+            return attempt
+        again = wish._replace(stands_on={session_id: foot}, heads={})
         return self._claim_own(self._claim_of(session_id, again).append)
 
     def _claim_by_fencing(

@@ -95,6 +95,8 @@ class Process:
     head: Record | None = None
     attempt: int = 0
     uncertain: bool = False
+    sent: list[Record] = field(default_factory=list)
+    """What was sent in a transaction of unknown outcome, and may be sent again as it is."""
 
 
 class World:
@@ -136,13 +138,15 @@ class World:
                 self.broker.commit(transaction)
             elif end < 0.91:
                 self.broker.abort(transaction)
-            process.uncertain = True
         except FencedOutError:
-            process.uncertain = True
+            pass
+        process.uncertain = True
+        process.sent = records
 
     def acknowledge(self, process: Process, records: list[Record]) -> None:
         self.acknowledged.extend(records)
-        process.head, process.attempt = records[-1], records[-1].attempt
+        released = records[-1].kind == RELEASED
+        process.head, process.attempt = None if released else records[-1], records[-1].attempt
         process.uncertain = False
 
     def write(self, process: Process) -> None:
@@ -157,20 +161,32 @@ class World:
         for body in bodies:
             records.append(last := self.following(last, process.attempt, body))
         self.append(process, records)
-        if last.kind == RELEASED and not process.uncertain:
-            process.head = None
 
     def recover(self, process: Process) -> None:
-        """After an outcome that is not known, or a fence: initialise, read, go on or give up."""
+        """After an outcome that is not known, or a fence: initialise, read, go on or give up.
+
+        What was sent and is not there is sent again as it is, byte for byte: a reader of all
+        records skips the second as a duplicate. Only where another began to claim the session must
+        it be claimed anew.
+        """
         if not process.uncertain:
             return
         process.epoch = self.broker.initialise(process.name)
         reader = self.broker.read_to_end()
+        sent, process.sent = process.sent, []
         process.uncertain, process.head = False, None
-        state = reader.line.state
-        if state.writer != process.name:
+        line, state = reader.standing(), reader.line.state
+        if state.writer != process.name or state.released:
             return
-        last = claim = self.claim_on(reader.standing()[-1], process.name, over_release=False)
+        contested = self.broker.highest_attempt() > state.attempt
+        if sent and sent[-1].digest == line[-1].digest:
+            self.acknowledge(process, sent)
+        elif sent and sent[0].parent == line[-1].digest and not contested:
+            if self.rng.random() < 0.8:
+                self.append(process, sent)
+                return
+            # The recorder has died: the next one does not know what was sent.
+        last = claim = self.claim_on(self.foot(line), process.name, over_release=False)
         records = [claim]
         for _ in range(self.rng.randrange(3)):
             records.append(last := self.following(last, claim.attempt, StateChanged("test")))
@@ -187,7 +203,9 @@ class World:
         if (now.writer, now.head) != (seen.writer, seen.head):
             return
         line = reader.standing()
-        onto = line[-1] if self.rng.random() < 0.7 else self.rng.choice(line)
+        onto = self.foot(line) if self.rng.random() < 0.7 else self.rng.choice(line)
+        if onto is line[-1]:
+            onto = self.foot(line)
         claim = self.claim_on(onto, process.name, over_release=False)
         transaction = self.broker.send(seen.writer, epoch, [claim])
         if self.rng.random() < 0.2:
@@ -227,7 +245,32 @@ class World:
         for process, claim, _ in claims:
             process.head = None
             if claim.digest in standing:
-                self.acknowledge(process, [claim])
+                self.claim_again(process, head, claim)
+
+    def claim_again(self, process: Process, release: Record, claim: Record) -> None:
+        """Who won a race over a release claims it as its owner, if an aborted claim came before.
+
+        A reader of all records believes the aborted claim over the release, not the one that won.
+        """
+        if self.is_settled(claim):
+            self.acknowledge(process, [claim])
+            return
+        self.append(process, [self.claim_on(release, process.name, over_release=False)])
+
+    def is_settled(self, claim: Record) -> bool:
+        """Whether no aborted claim over the same release came before this one."""
+        places = [record.digest for record, _ in self.broker.log]
+        return not any(
+            record.parent == claim.parent and transaction.state == "aborted"
+            for record, transaction in self.broker.log[: places.index(claim.digest)]
+        )
+
+    def foot(self, line: list[Record]) -> Record:
+        """The event that a claim on the whole line stands on: its last, or the release before."""
+        body = line[-1].body
+        if isinstance(body, SessionResumed) and body.over_release and not self.is_settled(line[-1]):
+            return line[-2]
+        return line[-1]
 
     def act(self) -> None:
         process = self.rng.choice(self.processes)
@@ -271,52 +314,49 @@ def test_what_was_acknowledged_stands_in_order_and_nothing_is_wrong(worlds: list
     assert lost > RUNS // 10
 
 
-def test_a_place_once_sent_is_never_used_again(worlds: list[World]) -> None:
+def test_a_place_once_sent_is_never_used_again_by_another_event(worlds: list[World]) -> None:
     for seed, world in enumerate(worlds):
-        places = [
-            (record.attempt, record.step)
-            for record, _ in world.broker.log
-            if not (isinstance(record.body, SessionResumed) and record.body.over_release)
-        ]
-        assert len(places) == len(set(places)), f"seed {seed}"
-
-
-def has_aborted_claim_on_a_release(world: World) -> bool:
-    releases = {record.digest for record, _ in world.broker.log if record.kind == RELEASED}
-    return any(
-        record.kind == "session_resumed"
-        and record.parent in releases
-        and transaction.state == "aborted"
-        for record, transaction in world.broker.log
-    )
+        digests: dict[tuple[int, int], bytes] = {}
+        for record, _ in world.broker.log:
+            if isinstance(record.body, SessionResumed) and record.body.over_release:
+                continue
+            place = (record.attempt, record.step)
+            assert digests.setdefault(place, record.digest) == record.digest, f"seed {seed}"
 
 
 def test_a_reader_of_uncommitted_records_agrees_at_every_committed_event(
     worlds: list[World],
 ) -> None:
-    compared = 0
+    """Below the last committed event; that one may be a claim over a release, not yet settled."""
+    unsettled_ones = 0
     for seed, world in enumerate(worlds):
         world.broker.read_to_end()
-        if has_aborted_claim_on_a_release(world):
-            continue
-        compared += 1
         committed, uncommitted = LineKeeper(), LineKeeper()
+        unsettled = None
         for record, transaction in world.broker.log:
             seen = uncommitted.accept(record)
             if transaction.state != "committed":
                 continue
-            if committed.accept(record).kind is VerdictKind.ACCEPTED:
-                assert seen.kind is VerdictKind.ACCEPTED, f"seed {seed}: {record}"
-                assert uncommitted.standing() == committed.standing(), f"seed {seed}"
-    assert compared > RUNS // 2
+            if committed.accept(record).kind is not VerdictKind.ACCEPTED:
+                continue
+            if seen.kind in (VerdictKind.ACCEPTED, VerdictKind.DUPLICATE):
+                line = committed.standing()
+                assert uncommitted.standing()[: len(line)] == line, f"seed {seed}"
+                unsettled = None
+                continue
+            assert unsettled is None, f"seed {seed}: {record}"
+            assert isinstance(record.body, SessionResumed), f"seed {seed}: {record}"
+            assert record.body.over_release, f"seed {seed}: {record}"
+            unsettled = record
+            unsettled_ones += 1
+    assert unsettled_ones > RUNS // 20
 
 
-def test_an_aborted_claim_on_a_release_misleads_a_reader_of_uncommitted_records() -> None:
-    """The one case found where reading uncommitted records differs for good, not for a moment.
+def test_an_aborted_claim_on_a_release_misleads_a_reader_until_its_winner_claims_again() -> None:
+    """The aborted claim ends the release in the eyes of a reader of uncommitted records.
 
-    The aborted claim ends the release in that reader's eyes, whether it was made over the release
-    or by fencing; so the committed one after it, which says that it stands over the release, is
-    lost to it.
+    So the committed one after it, which says that it stands over the release, is lost to it. Who
+    won with that one owns the line, and claims once more, on the release, as an owner does.
     """
     seed = seed_record("p1")
     release = record_of(SessionReleased(), step=1, attempt=1, parent=seed.digest)
@@ -326,3 +366,5 @@ def test_an_aborted_claim_on_a_release_misleads_a_reader_of_uncommitted_records(
     for record in (seed, release, aborted):
         assert reader.accept(record).kind is VerdictKind.ACCEPTED
     assert reader.accept(committed).kind is VerdictKind.LOST_CLAIM
+    again = claim_record(release, 4, writer="p3")
+    assert reader.accept(again).kind is VerdictKind.ACCEPTED
