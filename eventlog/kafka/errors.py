@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eventlog.errors import ConfigError, LogUnavailableError, SteplogError
-from eventlog.kafka.client_errors import AccessDenied, ClientFault, TopicMissing
+from eventlog.kafka.client_errors import AccessDenied, ClientFault, RequestRefused, TopicMissing
 
 
 def as_ours(fault: ClientFault) -> SteplogError:
@@ -17,6 +17,8 @@ def as_ours(fault: ClientFault) -> SteplogError:
         return ConfigError(
             str(fault), hint="see docs/kafka.md for the settings and the rights that are needed"
         )
+    if isinstance(fault, RequestRefused):
+        return ConfigError(str(fault), hint="the same is refused again: see what it names")
     return LogUnavailableError(
         str(fault), hint="check the brokers with `steplog doctor`, then try again"
     )

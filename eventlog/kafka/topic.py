@@ -5,6 +5,7 @@ live settings, since a topic that forgets, or answers before a second server has
 just like one that does not. It writes no record.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ from eventlog.kafka.client_errors import (
     AccessDenied,
     ClientFault,
     ProducerFenced,
+    RequestRefused,
     TopicMissing,
 )
 from eventlog.kafka.errors import faults_as_ours
@@ -68,14 +70,26 @@ def create_topic(
         )
         if plan.replication_factor > brokers:
             raise ConfigError(
-                f"{plan.replication_factor} copies on {brokers} servers",
+                f"{plan.replication_factor} copies of each event, and servers are {brokers}",
                 hint="a copy needs a server of its own: start more, or ask for fewer copies",
             )
-        created = client.create_topic(topic, *plan)
+        try:
+            created = client.create_topic(topic, *plan)
+        except RequestRefused as refused:
+            raise ConfigError(
+                f"the servers refuse to make topic {topic!r}: {_reason(refused)}",
+                hint="mend the setting that it names",
+            ) from refused
         found = client.describe(ANSWER_S)
         client.create_topic(schema_topic_of(topic), *plan_schema_topic(found.replication_factor))
         written = publish_schemas(client, topic)
     return Creation(topic, created, found.partition_count, found.replication_factor, written)
+
+
+def _reason(refused: RequestRefused) -> str:
+    """What the servers said, without the whole of what was asked."""
+    said = re.search(r"error_message='(.*?)', topic_config", str(refused))
+    return said[1] if said is not None else str(refused)
 
 
 def examine_topic(client: TopicClient) -> Iterator[TopicFinding]:
