@@ -133,6 +133,33 @@ def test_the_example_program(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert command.row("check")["verdict"] == "ok"
 
 
+def test_the_producer_and_the_consumer(tmp_path: Path) -> None:
+    produce_and_consume(tmp_path / "runs", tmp_path)
+
+
+def produce_and_consume(place: str | Path, folder: Path) -> None:
+    """Run both examples, twice each, on one workspace."""
+    produced = run_example("produce_events.py", place, folder).splitlines()
+    assert len(produced) == 8
+    sums = [int(line.split()[1]) for line in produced]
+    mean = sum(total == 21 for total in sums) / 8
+    first = run_example("consume_events.py", place, folder)
+    rolls = int(re.findall(r"'roll': (\d+)", first)[0])
+    assert 8 * 4 <= rolls <= 8 * 21
+    assert f"verifications: 8, mean reward: {mean:.2f}" in first
+    nothing = "calls: {}, verifications: 0, mean reward: none\n"
+    assert run_example("consume_events.py", place, folder) == nothing
+    run_example("produce_events.py", place, folder)
+    assert run_example("consume_events.py", place, folder) == first, "seeds are the same"
+
+
+def run_example(name: str, place: str | Path, folder: Path) -> str:
+    """Run an example on a workspace; what it printed."""
+    code = text_of(ROOT / "examples" / name)
+    assert len(code.splitlines()) <= EXAMPLES_LINES_MAX
+    return run_python(f"import sys\nsys.argv[1:] = [{str(place)!r}]\n{code}", folder, name)
+
+
 def test_the_marked_lines_are_all_that_recording_adds(tmp_path: Path) -> None:
     """Without them, and one level less deep, the same program runs unrecorded."""
     code = text_of(ROOT / "examples" / "record_desk.py")

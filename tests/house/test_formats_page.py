@@ -16,6 +16,7 @@ from eventlog.config import WORKSPACE_FORMAT
 from eventlog.errors import ValueNotEncodableError
 from eventlog.event import BODY_OF_KIND, SESSION_ID_BYTES_MAX
 from eventlog.json_form import dumps, loads
+from eventlog.kafka.partitioning import murmur2, partition_of
 from eventlog.schema import AvroSchema, load_schema
 from eventlog.sqlite.schema import APPLICATION_ID, FORMAT, PAGE_BYTES, TABLES
 from eventlog.values.extension_values import DEPTH_MAX, SIZE_BYTES_MAX
@@ -173,6 +174,17 @@ def test_the_tables_of_the_log_are_these() -> None:
     assert listed == {name for name, text in TABLES.items() if text.startswith("CREATE TABLE")}
     assert f"pages of {PAGE_BYTES} bytes, the application id `{APPLICATION_ID:x}`" in PAGE
     assert f"Format {FORMAT} of its tables" in PAGE
+
+
+def test_sessions_lie_in_these_partitions() -> None:
+    rows = [
+        [plain(c) for c in row]
+        for row in table_under("| Session id | murmur2 | Of 64 partitions |")
+    ]
+    assert len(rows) == 4
+    for session_id, hashed, partition in rows:
+        assert f"{murmur2(session_id.encode('utf-8')):08x}" == hashed
+        assert str(partition_of(session_id, 64)) == partition
 
 
 def test_the_registered_names_of_the_package_are_listed() -> None:

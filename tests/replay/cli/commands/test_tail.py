@@ -1,10 +1,18 @@
 """`steplog tail`: the last events of the whole log, and those that come."""
 
+import random
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from eventlog.codec import decode_prefix, encode_event
+from eventlog.cut import Cut
+from eventlog.log import LogRecord
+from replay.cli.commands.tail import last_records
 from tests.support.command import Command
+from tests.support.events import random_event
 
 
 def test_the_last_events_of_the_whole_log(desk: Command) -> None:
@@ -63,3 +71,59 @@ def test_following_an_empty_log_ends_when_told_to(steplog: Command) -> None:
 def test_for_goes_with_follow(desk: Command) -> None:
     assert desk("tail", "--for", "1s").code == 2
     assert desk("tail", "-f", "--for", "soon").code == 2
+
+
+class Partitions:
+    """Stands in for a log of several partitions: (offset, time) of each record, holes and all."""
+
+    def __init__(self, *partitions: list[tuple[int, int]], ends: list[int]) -> None:
+        rng = random.Random(0)
+        self.records = []
+        for partition, places in enumerate(partitions):
+            for offset, time_us in places:
+                event = random_event(rng, "annotated")._replace(time=time_us)
+                data = encode_event(event).data
+                record = LogRecord(offset, b"", data, decode_prefix(data), partition)
+                self.records.append(record)
+        self.ends = ends
+        self.read = 0
+
+    def end_cut(self) -> Cut:
+        return Cut(dict(enumerate(self.ends)))
+
+    def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
+        for record in self.records:
+            if record.offset >= cut.end(record.partition):
+                self.read += 1
+                yield record
+
+
+def last(log: Any, count: int) -> list[tuple[int, int]]:
+    """Partition and offset of the last records."""
+    found, end = last_records(log, count)
+    assert end == log.end_cut()
+    return [(record.partition, record.offset) for record in found]
+
+
+def test_the_last_of_several_partitions_are_laid_together_by_time() -> None:
+    log = Partitions([(0, 10), (1, 30)], [(0, 20), (2, 40)], [], ends=[2, 3, 0])
+    assert last(log, 10) == [(0, 0), (1, 0), (0, 1), (1, 2)]
+    assert last(log, 2) == [(0, 1), (1, 2)]
+    assert last(log, 0) == []
+
+
+def test_a_partition_keeps_its_order_whatever_its_clocks_said() -> None:
+    log = Partitions([(0, 50), (1, 10), (2, 20)], [(0, 30), (1, 60)], ends=[3, 2])
+    assert last(log, 10) == [(1, 0), (0, 0), (0, 1), (0, 2), (1, 1)]
+
+
+def test_offsets_that_no_record_has_are_stepped_over() -> None:
+    holes = [(offset * 100, offset) for offset in range(50)]
+    log = Partitions(holes, [(7, 3)], ends=[5_000, 8])
+    assert last(log, 3) == [(0, 4_700), (0, 4_800), (0, 4_900)]
+    assert log.read < 60, "it need not read all to find the last"
+
+
+def test_what_comes_meanwhile_is_left_for_who_follows() -> None:
+    log = Partitions([(0, 1), (1, 2)], [(0, 1)], ends=[1, 1])
+    assert last(log, 5) == [(0, 0), (1, 0)]
