@@ -5,10 +5,13 @@ behind when the time is up. Whoever leaves it must see to it that it ends.
 """
 
 import threading
+import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+
+LOOK_EVERY_S: Final = 0.05
 
 
 class DeadlinePassed(Exception):  # noqa: N818  (never leaves the client implementations)
@@ -60,15 +63,24 @@ def run_within(
     *,
     faults: tuple[type[Exception], ...],
     discard: Callable[[T], object] = lambda _: None,
+    look: Callable[[], object] = lambda: None,
 ) -> T:
     """What `work` returns or raises (of the kinds `faults`), or `DeadlinePassed`.
 
-    A result that comes too late goes to `discard`, in the thread that was left behind.
+    A result that comes too late goes to `discard`, in the thread that was left behind. `look` is
+    called now and then meanwhile; what it raises ends the wait too.
     """
     call = _Call(work, faults, discard)
+    deadline = time.monotonic() + timeout_s
     threading.Thread(target=call.run, name="steplog-kafka-call", daemon=True).start()
-    if not call.ended.wait(max(0.0, timeout_s)) and call.leave():
-        raise DeadlinePassed
+    try:
+        while not call.ended.wait(min(LOOK_EVERY_S, max(0.0, deadline - time.monotonic()))):
+            look()
+            if time.monotonic() >= deadline:
+                raise DeadlinePassed
+    except BaseException:
+        if call.leave():
+            raise
     if call.fault is not None:
         raise call.fault
     if not call.results:

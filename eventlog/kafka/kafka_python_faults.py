@@ -21,6 +21,9 @@ from eventlog.kafka.client_errors import (
 FENCED_STATE = "BUMPING_PRODUCER_EPOCH"
 """Where kafka-python says only this, its answer to a broker that had refused the epoch."""
 
+REFUSED_HANDSHAKES = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "UNKNOWN_CA")
+"""OpenSSL's reasons that do not go away by trying again; the library tells them in words."""
+
 
 @cache
 def library_faults() -> tuple[type[Exception], ...]:
@@ -50,13 +53,10 @@ def told(error: BaseException) -> str:
     return f"{name}: {text}" if text else name
 
 
-def to_fault(error: BaseException, place: str) -> ClientFault:
-    """The fault that an exception of the library stands for; `place` says where it happened."""
-    if isinstance(error, ClientFault):
-        return error
+def is_refusal(error: BaseException) -> bool:
+    """Whether the brokers refused us: a connection that fails so will fail again."""
     from kafka import errors
 
-    message = f"{place}: {told(error)}"
     refusals = (
         errors.AuthorizationError,
         errors.SaslAuthenticationFailedError,
@@ -64,7 +64,17 @@ def to_fault(error: BaseException, place: str) -> ClientFault:
         errors.IllegalSaslStateError,
         errors.SecurityDisabledError,
     )
-    if isinstance(error, refusals):
+    return isinstance(error, refusals) or any(each in str(error) for each in REFUSED_HANDSHAKES)
+
+
+def to_fault(error: BaseException, place: str) -> ClientFault:
+    """The fault that an exception of the library stands for; `place` says where it happened."""
+    if isinstance(error, ClientFault):
+        return error
+    from kafka import errors
+
+    message = f"{place}: {told(error)}"
+    if is_refusal(error):
         return AccessDenied(message)
     if isinstance(error, errors.ProducerFencedError):
         return ProducerFenced(message)

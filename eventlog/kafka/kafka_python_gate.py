@@ -5,27 +5,27 @@ commit that timed out must not leave minutes later, when the brokers are back.
 """
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
-from eventlog.kafka.kafka_python_setup import network_client
+from eventlog.kafka.kafka_python_network import Network
 
 
 class Gate:
     """One for each producer. `has_sent` is exact once the gate is shut."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
+        self.network = Network([topic])
         self._lock = threading.Lock()
         self._is_shut = False
         self._may_initialise = True
         self.has_sent = False
         """Whether records of this transaction were handed to a broker."""
-        self.client: Any = None
-        """The library's network client, once there is one."""
 
-    def opener(self, topic: str) -> Callable[..., Any]:
-        """The producer's setting `kafka_client`."""
-        return network_client([topic], self._stand_before)
+    def open(self, **options: Any) -> Any:
+        """What the producer's setting `kafka_client` is for."""
+        client = self.network.open(**options)
+        self._stand_before(client)
+        return client
 
     def begin(self) -> None:
         """A transaction begins, of which nothing is sent yet; the id is initialised for good.
@@ -59,4 +59,3 @@ class Gate:
                 return pass_on(node_id, request, **options)
 
         client.send = send
-        self.client = client

@@ -7,12 +7,16 @@ thread of ours, and what was opened for one that failed is closed.
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from eventlog.kafka.client_errors import AccessDenied, BrokersUnavailable
+from eventlog.kafka.client_errors import AccessDenied, BrokersUnavailable, ClientFault
 from eventlog.kafka.deadline import DeadlinePassed, run_within
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
-from eventlog.kafka.kafka_python_setup import REQUEST_TIMEOUT_MS, Endpoint, network_client
+from eventlog.kafka.kafka_python_network import Network
+from eventlog.kafka.kafka_python_setup import Endpoint
+
+SLACK_S: Final = 0.1
+"""For the library to end by itself, and tell why."""
 
 
 def open_consumer(endpoint: Endpoint, timeout_s: float, **settings: Any) -> Any:
@@ -52,35 +56,33 @@ def close_aside(library_client: Any) -> None:
 
 
 def _open(endpoint: Endpoint, timeout_s: float, make: Callable[..., Any], topics: list[str]) -> Any:
-    networks: list[Any] = []
+    network = Network(topics)
     options = endpoint.options() | {
-        "kafka_client": network_client(topics, networks.append),
+        "kafka_client": network.open,
         "bootstrap_timeout_ms": timeout_s * 1_000,
-        "request_timeout_ms": REQUEST_TIMEOUT_MS,
     }
     try:
         return run_within(
-            timeout_s + 0.1,
+            timeout_s + SLACK_S,
             lambda: make(**options),
             faults=library_faults(),
             discard=lambda late: late.close(),
+            look=lambda: network.require_access(endpoint.place),
         )
     except DeadlinePassed:
-        _close_all(networks)
-        raise _refused(endpoint) or BrokersUnavailable(
-            f"{endpoint.place}: no answer within {timeout_s:g} s"
-        ) from None
+        fault: ClientFault = _unreached(endpoint, timeout_s, network)
     except library_faults() as error:
-        _close_all(networks)
-        raise _refused(endpoint) or to_fault(error, endpoint.place) from error
+        fault = to_fault(error, endpoint.place)
+        if isinstance(fault, BrokersUnavailable):
+            fault = _unreached(endpoint, timeout_s, network)
+    except AccessDenied as denied:
+        fault = denied
+    if network.client is not None:
+        close_aside(network.client)
+    raise fault
 
 
-def _refused(endpoint: Endpoint) -> AccessDenied | None:
-    if endpoint.tls is None or endpoint.tls.refusal is None:
-        return None
-    return AccessDenied(f"{endpoint.place}: {endpoint.tls.refusal}")
-
-
-def _close_all(networks: list[Any]) -> None:
-    for network in networks:
-        close_aside(network)
+def _unreached(endpoint: Endpoint, timeout_s: float, network: Network) -> BrokersUnavailable:
+    return BrokersUnavailable(
+        f"{endpoint.place}: not reached within {timeout_s:.3g} s{network.trouble}"
+    )

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from eventlog.kafka.client import OutgoingRecord, TopicProducer
 from eventlog.kafka.client_errors import (
-    AccessDenied,
     BrokersUnavailable,
     ClientFault,
     ProducerBroken,
@@ -27,9 +26,8 @@ from eventlog.kafka.kafka_python_inside import (
     end_at_once,
     last_error,
     leave_exit_alone,
-    manager_of,
 )
-from eventlog.kafka.kafka_python_setup import REQUEST_TIMEOUT_MS, Endpoint
+from eventlog.kafka.kafka_python_setup import Endpoint
 
 RETRY_BACKOFF_MS: Final = 2
 """Before a question is put again. A transaction that follows another within a millisecond is put
@@ -53,7 +51,7 @@ class KafkaPythonProducer(TopicProducer):
     def __init__(self, endpoint: Endpoint, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         self._endpoint = endpoint
-        self._gate = Gate()
+        self._gate = Gate(endpoint.topic)
         self._producer: Any = None
         self._is_ready = False
         self._pid = os.getpid()
@@ -68,8 +66,8 @@ class KafkaPythonProducer(TopicProducer):
             self._await_topic(deadline)
             self._await_producer_id(deadline)
         except library_faults() as error:
-            if self._producer is None and self._gate.client is not None:
-                self._gate.client.close()
+            if self._producer is None and self._gate.network.client is not None:
+                self._gate.network.client.close()
             self.abandon()
             raise to_fault(error, self._place) from error
         except ClientFault:
@@ -105,6 +103,7 @@ class KafkaPythonProducer(TopicProducer):
             "the transaction is committed, but not at which offsets"
             if is_committed
             else f"the commit of {len(records)} records was not answered within {timeout_s:g} s"
+            f"{self._gate.network.trouble}"
         )
         raise ProducerBroken(f"{self._place}: {reason}", sent=self._gate.has_sent)
 
@@ -118,7 +117,7 @@ class KafkaPythonProducer(TopicProducer):
         """In a forked child: the parent goes on with its producer, the child has none."""
         inherited = [self._producer, self._gate]
         self._is_ready = False
-        self._producer, self._gate = None, Gate()
+        self._producer, self._gate = None, Gate(self._endpoint.topic)
         return inherited
 
     @property
@@ -133,7 +132,7 @@ class KafkaPythonProducer(TopicProducer):
 
         producer = KafkaProducer(
             **self._endpoint.options(),
-            kafka_client=self._gate.opener(self._endpoint.topic),
+            kafka_client=self._gate.open,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             # The last protocol without KIP-360: a producer whose epoch was refused must not ask for
@@ -146,7 +145,6 @@ class KafkaPythonProducer(TopicProducer):
             batch_size=BATCH_BYTES,
             max_request_size=RECORD_BYTES_MAX,
             retry_backoff_ms=RETRY_BACKOFF_MS,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
             # Our own deadline ends a commit. A batch that the library lets expire while it is
             # retried stops the producer without a word (batch futures never resolve).
             delivery_timeout_ms=_NEVER_MS,
@@ -165,9 +163,9 @@ class KafkaPythonProducer(TopicProducer):
             try:
                 self._producer.partitions_for(self._endpoint.topic)
             except KafkaTimeoutError:
-                self._require_access()
+                self._gate.network.require_access(self._place)
                 now = time.monotonic()
-                if answered_at is None and self._gate.client.cluster.brokers():
+                if answered_at is None and self._gate.network.client.cluster.brokers():
                     answered_at = now
                 if answered_at is not None and now - answered_at > _TOPIC_KNOWN_WITHIN_S:
                     raise TopicMissing(f"{self._place}: the brokers know no such topic") from None
@@ -183,7 +181,7 @@ class KafkaPythonProducer(TopicProducer):
                 # Called again, it goes on waiting for what was asked for first.
                 self._producer.init_transactions()
             except KafkaTimeoutError:
-                self._require_access()
+                self._gate.network.require_access(self._place)
                 self._require_time(deadline)
             else:
                 return
@@ -191,19 +189,10 @@ class KafkaPythonProducer(TopicProducer):
     def _require_time(self, deadline: float) -> None:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise BrokersUnavailable(f"{self._place}: no answer in time") from None
+            raise BrokersUnavailable(
+                f"{self._place}: no answer in time{self._gate.network.trouble}"
+            ) from None
         self._producer.config["max_block_ms"] = min(left_s, _LOOK_EVERY_S) * 1_000
-
-    def _require_access(self) -> None:
-        """Raise what the library only logs, and would try again until the end of time."""
-        tls = self._endpoint.tls
-        if tls is not None and tls.refusal is not None:
-            raise AccessDenied(f"{self._place}: {tls.refusal}")
-        cluster, manager = self._gate.client.cluster, manager_of(self._gate.client)
-        for broker in [*cluster.bootstrap_brokers(), *cluster.brokers()]:
-            refusal = manager.auth_failure(broker.node_id)
-            if refusal is not None:
-                raise to_fault(refusal, self._place)
 
     def _require_sendable(self, records: Sequence[OutgoingRecord]) -> None:
         if not self._is_ready:

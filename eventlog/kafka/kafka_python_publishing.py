@@ -12,12 +12,8 @@ from eventlog.kafka.client_errors import BrokersUnavailable
 from eventlog.kafka.deadline import DeadlinePassed, run_within
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
 from eventlog.kafka.kafka_python_inside import end_at_once, leave_exit_alone
-from eventlog.kafka.kafka_python_setup import (
-    METADATA_BACKOFF_MS,
-    REQUEST_TIMEOUT_MS,
-    Endpoint,
-    network_client,
-)
+from eventlog.kafka.kafka_python_network import METADATA_BACKOFF_MS, Network
+from eventlog.kafka.kafka_python_setup import Endpoint
 from eventlog.kafka.partitioning import partition_of_key
 
 
@@ -31,11 +27,11 @@ def publish_records(
 
     Raises BrokersUnavailable, AccessDenied, RequestRefused; some may then be written.
     """
-    networks: list[Any] = []
+    network = Network([endpoint.topic])
     producers: list[Any] = []
 
     def write() -> None:
-        producer = _open(endpoint, networks, deadline)
+        producer = _open(endpoint, network, deadline)
         producers.append(producer)
         sent = [
             producer.send(endpoint.topic, value, key, None, partition_of_key(key, partition_count))
@@ -47,29 +43,29 @@ def publish_records(
     try:
         run_within(deadline - time.monotonic(), write, faults=library_faults())
     except DeadlinePassed:
-        raise BrokersUnavailable(f"{endpoint.place}: not written in time") from None
+        raise BrokersUnavailable(
+            f"{endpoint.place}: not written in time{network.trouble}"
+        ) from None
     except library_faults() as error:
         raise to_fault(error, endpoint.place) from error
     finally:
         for producer in producers:
             end_at_once(producer)
-        if not producers:
-            for network in networks:
-                network.close()
+        if not producers and network.client is not None:
+            network.client.close()
 
 
-def _open(endpoint: Endpoint, networks: list[Any], deadline: float) -> Any:
+def _open(endpoint: Endpoint, network: Network, deadline: float) -> Any:
     from kafka import KafkaProducer
 
     producer = KafkaProducer(
         **endpoint.options(),
-        kafka_client=network_client([endpoint.topic], networks.append),
+        kafka_client=network.open,
         # So that it is made without a wait: the thread that may be left behind then has it.
         api_version=(2, 4),
         enable_idempotence=True,
         acks="all",
         retry_backoff_ms=METADATA_BACKOFF_MS,
-        request_timeout_ms=REQUEST_TIMEOUT_MS,
         max_block_ms=max(1.0, (deadline - time.monotonic()) * 1_000),
         allow_auto_create_topics=False,
         metrics_enabled=False,

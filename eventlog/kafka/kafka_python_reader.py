@@ -25,7 +25,7 @@ FIRST_TURN_S: Final = 0.002
 LAST_TURN_S: Final = 0.05
 """The library does not return when only a position moved: it is asked in turns of these lengths."""
 QUIET_S: Final = 5.0
-"""Nothing came for so long: see whether anybody is there."""
+"""Nothing came in so much time of fetching: see whether anybody is there."""
 PROBE_S: Final = 0.4
 
 
@@ -38,7 +38,7 @@ class KafkaPythonReader(TopicReader):
         self._isolation = "read_committed" if committed else "read_uncommitted"
         self._consumer: Any = None
         self._positions: dict[int, int] = {}
-        self._heard_at = time.monotonic()
+        self._quiet_s = 0.0
         watch(self)
 
     def high_watermarks(self, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
@@ -89,7 +89,6 @@ class KafkaPythonReader(TopicReader):
             max_poll_records=RECORDS_MAX,
             retry_backoff_ms=20,
         )
-        self._heard_at = time.monotonic()
         self._move()
 
     def _move(self) -> None:
@@ -107,28 +106,29 @@ class KafkaPythonReader(TopicReader):
 
     def _records_by(self, deadline: float) -> list[TopicRecord]:
         consumer, turn_s = self._consumer, FIRST_TURN_S
+        began_at = time.monotonic()
         while True:
             left_s = max(0.0, deadline - time.monotonic())
             found = consumer.poll(timeout_ms=min(turn_s, left_s) * 1_000)
             before, self._positions = self._positions, dict(positions_of(consumer))
             if found or self._positions != before:
-                self._heard_at = time.monotonic()
+                self._quiet_s = 0.0
                 return [
                     TopicRecord(each.partition, each.offset, each.timestamp, each.key, each.value)
                     for records in found.values()
                     for each in records
                 ]
             if left_s <= turn_s:
+                self._quiet_s += time.monotonic() - began_at
                 self._require_answers()
                 return []
             turn_s = min(turn_s * 2, LAST_TURN_S)
 
     def _require_answers(self) -> None:
         """Nothing came: because there is nothing, or because nobody is there?"""
-        if time.monotonic() - self._heard_at < QUIET_S:
-            return
-        self._offsets.ends(self._positions, PROBE_S)
-        self._heard_at = time.monotonic()
+        if self._quiet_s >= QUIET_S:
+            self._offsets.ends(self._positions, PROBE_S)
+            self._quiet_s = 0.0
 
     def _fault(self, error: Exception) -> Exception:
         from kafka.errors import LogTruncationError, OffsetOutOfRangeError

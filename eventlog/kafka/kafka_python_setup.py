@@ -6,7 +6,6 @@ none is left to the library.
 
 import logging
 import ssl
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from eventlog.kafka.client_errors import AccessDenied
@@ -17,10 +16,6 @@ REQUEST_TIMEOUT_MS: Final = 5_000
 RECONNECT_BACKOFF_MS: Final = 20
 RECONNECT_BACKOFF_MAX_MS: Final = 500
 """Between attempts to reach a broker that is down: a writer goes on soon after it is back."""
-METADATA_BACKOFF_MS: Final = 20
-"""Between two questions for the leaders of partitions (the library's own: 100 ms, also at start)"""
-REFUSED_HANDSHAKES: Final = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "UNKNOWN_CA")
-"""Reasons of OpenSSL that do not go away by trying again."""
 
 
 class _Secret(str):
@@ -38,7 +33,7 @@ class Endpoint(NamedTuple):
     bootstrap: tuple[str, ...]
     topic: str
     security: KafkaSecurity | None
-    tls: "TlsContext | None"
+    tls: ssl.SSLContext | None
 
     @property
     def place(self) -> str:
@@ -50,6 +45,7 @@ class Endpoint(NamedTuple):
         options: dict[str, Any] = {
             "bootstrap_servers": list(self.bootstrap),
             "client_id": "steplog",
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
             "reconnect_backoff_ms": RECONNECT_BACKOFF_MS,
             "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS,
         }
@@ -82,28 +78,9 @@ def quieten_library() -> None:
         logger.setLevel(logging.CRITICAL + 1)
 
 
-class TlsContext(ssl.SSLContext):
-    """Tells why the last handshake was refused: the library only logs it, and tries again."""
-
-    refusal: str | None = None
-
-
-class _WatchedSocket(ssl.SSLSocket):
-    def do_handshake(self, block: bool = False) -> None:
-        context = self.context
-        assert isinstance(context, TlsContext)
-        try:
-            super().do_handshake(block)
-        except ssl.SSLError as error:
-            if error.reason in REFUSED_HANDSHAKES:
-                context.refusal = f"TLS: {getattr(error, 'verify_message', '') or error.reason}"
-            raise
-        context.refusal = None
-
-
-def _tls_context(security: KafkaSecurity) -> TlsContext:
-    context = TlsContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.sslsocket_class = _WatchedSocket
+def _tls_context(security: KafkaSecurity) -> ssl.SSLContext:
+    """As the library makes it, but once, and here: it would find out about a bad file too late."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = security.ssl_check_hostname
     try:
@@ -117,28 +94,8 @@ def _tls_context(security: KafkaSecurity) -> TlsContext:
     except (OSError, ValueError) as error:  # An SSLError is an OSError.
         files = [security.ssl_cafile, security.ssl_certfile, security.ssl_keyfile]
         named = ", ".join(repr(file) for file in files if file)
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or ""
         raise AccessDenied(
-            f"the TLS files ({named}) cannot be used: {type(error).__name__}"
-            f" {getattr(error, 'reason', None) or getattr(error, 'strerror', None) or ''}".rstrip()
+            f"the TLS files ({named}) cannot be used: {type(error).__name__} {reason}".rstrip()
         ) from None
     return context
-
-
-def network_client(topics: list[str], opened: Callable[[Any], object]) -> Callable[..., Any]:
-    """The library's setting `kafka_client`: opens its network client our way.
-
-    `opened` is told of it before it is used. The topics are asked for from the first question on,
-    and none is ever created by asking: the library does not pass that setting on.
-    """
-
-    def open_network(**options: Any) -> Any:
-        from kafka.net.compat import KafkaNetClient
-
-        client = KafkaNetClient(**options)
-        client.cluster.config["allow_auto_create_topics"] = False
-        client.cluster.config["retry_backoff_ms"] = METADATA_BACKOFF_MS
-        opened(client)
-        client.cluster.set_topics(topics)
-        return client
-
-    return open_network
