@@ -13,6 +13,7 @@ from eventlog.avro.event_form import EVENT_SCHEMAS
 from eventlog.avro.schema_form import fingerprint_of
 from eventlog.kafka.client import TopicClient
 from eventlog.kafka.client_errors import TopicMissing
+from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.topic_settings import TopicFinding
 from eventlog.log import Finding
 
@@ -74,19 +75,22 @@ def examine_schemas(client: TopicClient, topic: str) -> TopicFinding:
     return TopicFinding(_NAME, "ok", f"{name!r} has the shipped ones{more}")
 
 
-def find_schema_damage(client: TopicClient, topic: str) -> Iterator[Finding]:
+def find_schema_damage(client: TopicClient, topic: str) -> list[Finding]:
     """What `check` says of the schema topic: texts that are not what they are kept under.
 
     A topic that is not there, or lacks some, is for `doctor` to say: no event depends on it. Raises
-    `ClientFault`s.
+    `LogUnavailableError`, `ConfigError` where the servers refuse this user.
     """
-    try:
-        kept = client.read_all(schema_topic_of(topic))
-    except TopicMissing:
-        return
-    for problem in _problems(kept):
-        detail = f"the schema topic {schema_topic_of(topic)!r}: {problem}"
-        yield Finding(None, None, None, "IncompatibleSchemaError", detail)
+    with faults_as_ours():
+        try:
+            kept = client.read_all(schema_topic_of(topic))
+        except TopicMissing:
+            return []
+    place = f"the schema topic {schema_topic_of(topic)!r}"
+    return [
+        Finding(None, None, None, "IncompatibleSchemaError", f"{place}: {problem}")
+        for problem in _problems(kept)
+    ]
 
 
 def _problems(kept: Mapping[bytes, bytes | None]) -> Iterator[str]:
