@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -21,7 +22,7 @@ from eventlog.codec import EncodedEvent
 from eventlog.config import security_in
 from eventlog.cut import Cut
 from eventlog.errors import LogError, SteplogError
-from eventlog.event import LineHead, SessionResumed
+from eventlog.event import LineHead, SessionResumed, session_id_problem
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.kafka.claiming import Claiming
 from eventlog.kafka.committer import KafkaCommitter
@@ -29,8 +30,9 @@ from eventlog.kafka.connection import open_client
 from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.mirrored_lines import MirroredLines
 from eventlog.kafka.partitioning import partition_of
+from eventlog.kafka.schema_topic import find_schema_damage
 from eventlog.kafka.security import KafkaSecurity
-from eventlog.kafka.topic_writer import TopicWriter
+from eventlog.kafka.topic_writer import TopicWriter, require_session_name
 from eventlog.keeping.append_rule import Append, require_whole_batch
 from eventlog.keeping.awaited import Awaited, Promised
 from eventlog.keeping.claims import Claimant, Takeover
@@ -42,6 +44,7 @@ from eventlog.keeping.log_writer import LogWriter
 from eventlog.keeping.requests import Answer, Request
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
 from eventlog.mirror import Mirror
+from eventlog.recording.session_writer import wall_clock_us
 
 T = TypeVar("T")
 
@@ -52,11 +55,6 @@ _BACKSTOP_S: Final = 0.5
 """So much later the writer's watch answers, should the client library not have come back."""
 
 _logger = logging.getLogger("steplog.log")
-
-
-def wall_clock_us() -> int:
-    """Microseconds since 1970 UTC."""
-    return time.time_ns() // 1_000
 
 
 class _Own:
@@ -266,7 +264,8 @@ class KafkaLog(EventLog):
 
     def committed_cut(self, group: str) -> Cut:
         """The last cut committed by `group`."""
-        require_group_name(group)
+        if session_id_problem(group) is not None:
+            return Cut.empty()
         with faults_as_ours():
             return Cut(self._here().client.group_offsets(group))
 
@@ -284,7 +283,10 @@ class KafkaLog(EventLog):
 
     def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
         """Re-hash and cross-check what the mirror holds, and list what the rule refused."""
-        return self._fresh().find_damage(session_ids)
+        found = self._fresh().find_damage(session_ids)
+        if session_ids is None and self.refreshes:
+            found = chain(find_schema_damage(self._here().client, self.topic), found)
+        return found
 
     def close(self) -> None:
         """Wait for what was submitted, then let go. Idempotent."""
@@ -350,6 +352,8 @@ class KafkaLog(EventLog):
 
     def _refresh_for(self, session_ids: Collection[str]) -> None:
         mirror = self._here().mirror
+        for session_id in session_ids:
+            require_session_name(session_id)
         with faults_as_ours():
             count = mirror.partition_count()
             mirror.refresh({partition_of(session_id, count) for session_id in session_ids})

@@ -27,19 +27,25 @@ from eventlog.errors import (
     LogUnavailableError,
     SteplogError,
 )
+from eventlog.event import SessionResumed
 from eventlog.kafka.client import OutgoingRecord, TopicClient, TopicProducer
 from eventlog.kafka.client_errors import (
     BrokersUnavailable,
     ClientFault,
     ProducerBroken,
     ProducerFenced,
+    RecordsRefused,
 )
 from eventlog.kafka.committer import KafkaCommitter, Wished
 from eventlog.kafka.errors import as_ours, faults_as_ours
 from eventlog.kafka.line_judge import record_of
 from eventlog.kafka.mirrored_lines import MirroredLines
 from eventlog.kafka.partitioning import partition_of
-from eventlog.kafka.topic_writer import unowned_transactional_id, writer_transactional_id
+from eventlog.kafka.topic_writer import (
+    require_session_name,
+    unowned_transactional_id,
+    writer_transactional_id,
+)
 from eventlog.keeping.append_rule import Accepted, Append, judge_append
 from eventlog.keeping.claims import Claimant, Takeover, claim_append, require_session
 from eventlog.keeping.kept_rows import KeptSession
@@ -51,6 +57,10 @@ TRIES_MAX: Final = 8
 
 FENCED_WAIT_MAX_S: Final = 0.5
 """Two that claim at once fence each other: each waits up to so long, by chance."""
+
+
+COMMIT_MIN_S: Final = 0.5
+"""A commit is given at least so long, also at the end of the deadline."""
 
 
 class Ask(Protocol):
@@ -251,6 +261,8 @@ class Claiming:
                     assert receipts is not None, "a committed claim of the fencing producer stands"
                 self._forget_lines(claims)
                 return receipts
+            except RecordsRefused as refused:
+                raise as_ours(refused) from refused
             except (BrokersUnavailable, ProducerFenced, ProducerBroken) as fault:
                 if self._left_s() <= 0:
                     raise self._unfinished(transactional_id, claims, fault, was_sent) from fault
@@ -294,9 +306,8 @@ class Claiming:
         records: list[OutgoingRecord] = []
         for claim in claims:
             partition = self._partition_of(claim.kept.session_id)
-            now_us = self._claimant.clock_us()
-            records += [record_of(each, partition, now_us) for each in claim.append.events]
-        producer.commit(records, self._left_s())
+            records += [record_of(each, partition) for each in claim.append.events]
+        producer.commit(records, max(COMMIT_MIN_S, self._left_s()))
 
     def _standing(self, claims: Sequence[_Claim]) -> list[Receipt] | None:
         """The claims' receipts, where they were accepted; they are so all, or none."""
@@ -356,6 +367,7 @@ class Claiming:
             return self._mirror.highest_attempt(session_id, self._partition_of(session_id))
 
     def _partition_of(self, session_id: str) -> int:
+        require_session_name(session_id)
         return partition_of(session_id, self._mirror.partition_count())
 
     def _read_to_end(self, session_ids: Sequence[str]) -> None:

@@ -208,11 +208,8 @@ class KafkaCommitter:
 
     def _commit(self, staged: Sequence[tuple[Request, Staged]]) -> list[int]:
         """The offsets of all records, in order; none where nothing is left to be sent."""
-        now_us = self._claimant.clock_us()
         records = [
-            record_of(encoded, one.partition, now_us)
-            for _, one in staged
-            for encoded in one.append.events
+            record_of(encoded, one.partition) for _, one in staged for encoded in one.append.events
         ]
         return self._topic.commit(records, self._deadline) if records else []
 

@@ -6,6 +6,7 @@ that has read the session's partition to its end. What one transaction holds alr
 written. Used by one thread, the writer's.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
@@ -271,11 +272,11 @@ def receipt_of(append: Append, offset: int) -> Receipt:
     return Receipt(append.session_id, first.step, place.step, place.attempt, last.digest, offset)
 
 
-def record_of(encoded: EncodedEvent, partition: int, now_us: int) -> OutgoingRecord:
+def record_of(encoded: EncodedEvent, partition: int) -> OutgoingRecord:
     """An event as a record. Its time stamp is the event's time, in whole milliseconds.
 
-    Brokers refuse one in the future, and read one below zero as none: those are drawn in.
+    Brokers may refuse one in the future, and read one below zero as none: those are drawn in.
     """
     event, data, _ = encoded
-    time_ms = max(0, min(event.time, now_us)) // 1_000
+    time_ms = max(0, min(event.time // 1_000, time.time_ns() // 1_000_000))
     return OutgoingRecord(partition, time_ms, event.session_id.encode("utf-8"), data)

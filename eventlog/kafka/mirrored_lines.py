@@ -5,13 +5,14 @@ log refreshes first.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
+from eventlog.keeping.kept_records import checked_record, missing_event
 from eventlog.keeping.kept_rows import RECENT_EVENTS, KeptSession, Mark, StoredEvent
-from eventlog.keeping.line_plan import plan_line
-from eventlog.keeping.line_reading import read_plan
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.log import Receipt
 from eventlog.mirror import Mirror
+from eventlog.standing_line import standing_ranges
 
 
 class MirroredLines:
@@ -63,9 +64,16 @@ class MirroredLines:
         """The ids of the line's last own `RECENT_EVENTS`, in step order."""
         line = kept.line
         oldest = max(line.first_step, line.next_step - RECENT_EVENTS)
-        plan = plan_line(self, kept.session_id, line.head)
-        records = read_plan(self, plan, oldest, line.next_step)
-        return [record.prefix.event_id for record in records]
+        ranges = standing_ranges(self.claims_of(kept.session_id), line.attempt, line.next_step - 1)
+        rows = chain.from_iterable(
+            self.events_between(kept.number, part.attempt, start, part.end_step)
+            for part in ranges
+            if (start := max(oldest, part.first_step)) < part.end_step
+        )
+        ids = [checked_record(stored, kept.session_id).prefix.event_id for stored in rows]
+        if len(ids) != line.next_step - oldest:
+            raise missing_event(kept.session_id, oldest)
+        return ids
 
     def position(self, partition: int) -> int:
         """Up to which offset of a partition this is known."""

@@ -11,7 +11,8 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from eventlog.codec import EncodedEvent, decode_event
-from eventlog.errors import SteplogError
+from eventlog.errors import SessionNotFoundError, SteplogError
+from eventlog.event import session_id_problem
 from eventlog.kafka.client import OutgoingRecord, TopicClient, TopicProducer, TopicRecord
 from eventlog.kafka.client_errors import (
     BrokersUnavailable,
@@ -46,6 +47,17 @@ def unowned_transactional_id(topic: str, session_id: str) -> str:
     return f"steplog.{topic}.unowned.{sha256(session_id.encode()).hexdigest()[:32]}"
 
 
+def require_session_name(session_id: str) -> None:
+    """Raise `SessionNotFoundError` for an id that no session can have, and so no partition."""
+    problem = session_id_problem(session_id)
+    if problem is not None:
+        raise SessionNotFoundError(
+            f"no session {session_id!r} in the log: its id {problem}",
+            hint="`steplog sessions` lists what is there",
+            session_id=session_id,
+        )
+
+
 class Records(NamedTuple):
     """Records by session, in log order: those that were committed, and all that were sent."""
 
@@ -71,7 +83,8 @@ class TopicWriter:
         self._proved: dict[int, int] = {}
 
     def partition_of(self, session_id: str) -> int:
-        """The partition that the session's records go to."""
+        """The partition that the session's records go to. Raises `SessionNotFoundError`."""
+        require_session_name(session_id)
         if not self._partition_count:
             self._partition_count = self._mirror.partition_count()
         return partition_of(session_id, self._partition_count)

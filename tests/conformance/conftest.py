@@ -1,20 +1,18 @@
 """The conformance suite runs on every keeper of `tests/support/keepers.py`."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from eventlog.log import EventLog
-from tests.support.keepers import KEEPERS, Keeper
+from tests.support.keepers import KEEPERS, Keeper, open_keeper
 
 
-@pytest.fixture(params=sorted(KEEPERS))
-def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keeper]:
+@pytest.fixture(params=KEEPERS)
+def keeper(request: pytest.FixtureRequest) -> Iterator[Keeper]:
     """A fresh, empty log of each kind."""
-    with ExitStack() as stack:
-        yield Keeper(KEEPERS[request.param](tmp_path), stack)
+    with open_keeper(request) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
 
@@ -27,15 +26,15 @@ from eventlog.not_given import NOT_GIVEN
 from eventlog.recorder import SessionRecorder
 from eventlog.recording.recorded_call import RecordedCall
 from eventlog.state_patch import apply, diff
-from tests.support.keepers import KEEPERS, Keeper
+from tests.support.keepers import KEEPERS, Keeper, open_keeper
 
 SEEDED = SessionSeeded(environment="test", reducer="captured")
 
 
-@pytest.fixture(params=sorted(KEEPERS))
-def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Keeper]:
-    with ExitStack() as stack:
-        yield Keeper(KEEPERS[request.param](tmp_path), stack)
+@pytest.fixture(params=KEEPERS)
+def keeper(request: pytest.FixtureRequest) -> Iterator[Keeper]:
+    with open_keeper(request) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from replay.reducer import ReducerRegistry
 from replay.replayer import Replayer
 from replay.resumption import resume_session
 from snapshots.snapshot import Snapshot
-from tests.support.keepers import KEEPERS, Keeper
+from tests.support.keepers import LOCAL_KEEPERS, Keeper
 from tests.support.memory_snapshots import MemorySnapshotStore
 from tests.support.recorder_model import UNKNOWN, LiveState, SessionModel
 from tests.support.scale import scaled
@@ -346,7 +346,7 @@ def check(one: Simulation) -> None:
 def run(kind: str, folder: Path, seed: int) -> None:
     """One history; an error in it names its seed."""
     with ExitStack() as stack:
-        simulation = Simulation(Keeper(KEEPERS[kind](folder), stack), seed)
+        simulation = Simulation(Keeper(LOCAL_KEEPERS[kind](folder), stack), seed)
         try:
             for act in range(ACTS):
                 simulation.act()

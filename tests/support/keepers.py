@@ -1,14 +1,19 @@
 """The keepers under test: how each is opened. A new one plugs in by an entry in `KEEPERS`."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
+import pytest
+
+from eventlog.kafka_log import KafkaLog
 from eventlog.log import EventLog
 from eventlog.memory_log import MemoryLog
 from eventlog.sqlite_log import SqliteLog
 
 CLOCK_US = 1_800_000_000_000_000
+KAFKA_PARTITIONS = 4
 
 
 class Keeper:
@@ -33,7 +38,30 @@ def _sqlite_handles(folder: Path) -> Callable[[], EventLog]:
     return lambda: SqliteLog(folder / "log.db", clock=lambda: CLOCK_US)
 
 
-KEEPERS: dict[str, Callable[[Path], Callable[[], EventLog]]] = {
+def _kafka_handles(bootstrap: str, topic: str, folder: Path) -> Callable[[], EventLog]:
+    # Every handle has a mirror of its own, as if each were on another machine.
+    folders = (folder / f"mirror-{number}" for number in count())
+    return lambda: KafkaLog(
+        bootstrap.split(","), topic, next(folders), clock=lambda: CLOCK_US, append_deadline_s=20.0
+    )
+
+
+LOCAL_KEEPERS: dict[str, Callable[[Path], Callable[[], EventLog]]] = {
     "memory": _memory_handles,
     "sqlite": _sqlite_handles,
 }
+KEEPERS = [*LOCAL_KEEPERS, pytest.param("kafka", marks=pytest.mark.kafka)]
+"""What a fixture is parametrised by that opens keepers with `open_keeper`."""
+
+
+@contextmanager
+def open_keeper(request: pytest.FixtureRequest) -> Iterator[Keeper]:
+    """A fresh, empty log of the kind that the requesting fixture's parameter names."""
+    folder = request.getfixturevalue("tmp_path")
+    with ExitStack() as stack:
+        if request.param in LOCAL_KEEPERS:
+            yield Keeper(LOCAL_KEEPERS[request.param](folder), stack)
+        else:
+            bootstrap = request.getfixturevalue("kafka_broker").bootstrap
+            topic = request.getfixturevalue("new_topic")(KAFKA_PARTITIONS)
+            yield Keeper(_kafka_handles(bootstrap, topic, folder), stack)
