@@ -48,6 +48,8 @@ VERBS: Final = {
     "check": Verb("check", "Re-hash, re-judge and re-fold what is stored."),
     "close": Verb("close", "Claim an open session whose writer is gone, and close it."),
     "snapshot": Verb("snapshot", "List the snapshots that are kept, or take one."),
+    "topic": Verb("topic", "Make a topic in Kafka that keeps what it is given."),
+    "mirror": Verb("mirror", "Bring this machine's copy of a log in Kafka up to date, and follow."),
     "doctor": Verb("doctor", "Say what is wrong with the installation or the workspace."),
 }
 
@@ -96,7 +98,7 @@ def begin(
             "-w",
             metavar="DIR_OR_URL",
             envvar=WORKSPACE_VARIABLE,
-            help="Where log, blobs and snapshots are.",
+            help="Where log, blobs and snapshots are: a folder, or kafka://HOST:PORT/TOPIC.",
         ),
     ] = DEFAULT_WORKSPACE,
     as_json: Annotated[
@@ -108,13 +110,27 @@ def begin(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="More notes, and an error's causes.")
     ] = False,
+    no_refresh: Annotated[
+        bool,
+        typer.Option(
+            "--no-refresh", help="Kafka: read what is mirrored here already; ask no server."
+        ),
+    ] = False,
+    allow_truncated: Annotated[
+        bool,
+        typer.Option(
+            "--allow-truncated", help="Kafka: read a topic whose oldest records are deleted."
+        ),
+    ] = False,
     version: Annotated[  # noqa: ARG001 - its callback answers and ends the run
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Every step logged; any step replayed."""
-    context.obj = Invocation(workspace, as_json, quiet, verbose and not quiet)
+    context.obj = Invocation(
+        workspace, as_json, quiet, verbose and not quiet, not no_refresh, allow_truncated
+    )
     _prepare_streams(as_json=as_json)
 
 
