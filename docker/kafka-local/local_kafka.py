@@ -230,10 +230,17 @@ def _java_command(heap_mb: int) -> list[str]:
     return [java()[0], *flags, "-cp", f"{fetch_jars()}/*"]
 
 
-def launch(node: Node, owner: int, *, heap_mb: int = 256, grace_s: float = 0.0) -> Launched:
+def launch(
+    node: Node,
+    owner: int,
+    *,
+    heap_mb: int = 256,
+    grace_s: float = 0.0,
+    remove: Path | None = None,
+) -> Launched:
     """Start the prepared node. It ends with the process `owner`, if not before."""
     broker = [*_java_command(heap_mb), "kafka.Kafka", str(node.folder / "server.properties")]
-    return launch_guarded(broker, owner, log=node.log, grace_s=grace_s)
+    return launch_guarded(broker, owner, log=node.log, grace_s=grace_s, remove=remove)
 
 
 def launch_guarded(
@@ -242,10 +249,16 @@ def launch_guarded(
     *,
     log: Path,
     grace_s: float,
+    remove: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Launched:
-    """Start a command that ends with the process `owner`, if not before; see guard.py."""
+    """Start a command that ends with the process `owner`, if not before; see guard.py.
+
+    With `remove`, that folder goes when the owner is gone.
+    """
     guard = [sys.executable, "-I", "-S", str(HERE / "guard.py"), "--while", str(owner)]
+    if remove is not None:
+        guard += ["--remove", str(remove)]
     started = subprocess.Popen(
         [*guard, "--grace", str(grace_s), "--log", str(log), "--", *command],
         stdin=subprocess.DEVNULL,

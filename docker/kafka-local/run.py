@@ -85,7 +85,7 @@ def _run_in_foreground(node: Node, folder: Path) -> None:
 def _tell_what_to_do(port: int) -> None:
     url = f"kafka://{HOST}:{port}/steplog"
     print(f"  workspace: {url}")
-    print(f"  next:      steplog topic create {url}")
+    print(f"  next:      steplog -w {url} topic create")
     print("  stop:      Ctrl-C here", flush=True)
 
 

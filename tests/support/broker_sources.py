@@ -121,7 +121,7 @@ def _start(run: Run) -> Shared:
 
 def _start_from_jars(folder: Path, owner: int) -> Shared:
     local_kafka.fetch_jars()
-    (broker,) = start_brokers(folder / "kafka", 1, owner, {})
+    (broker,) = start_brokers(folder / "kafka", 1, owner, {}, remove=folder)
     broker.hand_over()
     return Shared(broker.bootstrap, guard=broker.guard_pid, log=str(broker.log))
 
@@ -136,6 +136,7 @@ def _start_in_docker(folder: Path, owner: int) -> Shared:
         owner,
         log=log,
         grace_s=30.0,
+        remove=folder,
         environment={**os.environ, "STEPLOG_KAFKA_PORT": str(port)},
     )
     guard = launched.guard

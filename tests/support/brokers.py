@@ -120,13 +120,15 @@ class KafkaAddress:
 class Broker(KafkaAddress):
     """One broker of ours. `pid` is its process; `log` holds its warnings and errors."""
 
-    def __init__(self, node: Any, *, owner: int, copies: int = 1) -> None:
+    def __init__(
+        self, node: Any, *, owner: int, copies: int = 1, remove: Path | None = None
+    ) -> None:
         super().__init__(f"{local_kafka.HOST}:{node.port}", copies=copies)
         self.node = node
         self.number: int = node.number
         self.log: Path = node.log
         self._owner = owner
-        self._launched = local_kafka.launch(node, owner)
+        self._launched = local_kafka.launch(node, owner, remove=remove)
         alive[node.folder] = self
 
     @property
@@ -273,15 +275,21 @@ def _brokers_for_a_test(
 
 
 def start_brokers(
-    folder: Path, count: int, owner: int, settings: Mapping[str, str]
+    folder: Path,
+    count: int,
+    owner: int,
+    settings: Mapping[str, str],
+    *,
+    remove: Path | None = None,
 ) -> list[Broker]:
     """Start so many brokers on new data; they end with the process `owner`, if not before.
 
-    Raises local_kafka's BrokerFailedError with what they logged, and KafkaMissingError.
+    If they end for that reason, the folder `remove` goes too. Raises local_kafka's
+    BrokerFailedError with what they logged, and KafkaMissingError.
     """
     for tries_left in reversed(range(TRIES_MAX)):
         try:
-            return _start_brokers(folder, count, owner, settings)
+            return _start_brokers(folder, count, owner, settings, remove)
         except local_kafka.BrokerFailedError as error:
             # Another may have taken a port since it was found free.
             if not tries_left or "already in use" not in str(error):
@@ -291,7 +299,7 @@ def start_brokers(
 
 
 def _start_brokers(
-    folder: Path, count: int, owner: int, settings: Mapping[str, str]
+    folder: Path, count: int, owner: int, settings: Mapping[str, str], remove: Path | None
 ) -> list[Broker]:
     ports = free_ports(2 * count)
     nodes = [
@@ -306,7 +314,8 @@ def _start_brokers(
 
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(prepare, nodes))
-    brokers = [Broker(node, owner=owner, copies=min(3, count)) for node in nodes]
+    copies = min(3, count)
+    brokers = [Broker(node, owner=owner, copies=copies, remove=remove) for node in nodes]
     try:
         local_kafka.wait_until_up(
             nodes, lambda: all(broker.is_running for broker in brokers), START_S_MAX
