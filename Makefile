@@ -6,11 +6,15 @@
 #   VENV=/elsewhere              another place for the environment
 #   WORKERS=4                    how many tests run at once
 #   ARGS="-k diff"               more arguments for pytest, or for `steplog demo`
+#   FOLDER=/data/kafka           where `make kafka` keeps its data
+#   PORT=19092                   the port of 127.0.0.1 where it answers; the next one is taken too
 
 PYTHON ?= $(shell .ci/find_python.sh)
 VENV ?= .venv
 WORKERS ?= 2
 ARGS ?=
+FOLDER ?= kafka-data
+PORT ?= 9092
 
 RUN = $(VENV)/bin/python
 # Only the checkout's own environment holds its command; one that is kept elsewhere may serve many.
@@ -18,10 +22,11 @@ EDITABLE = $(if $(filter .venv,$(VENV)),--editable)
 SECOND = $(VENV)-second
 BENCH = $(VENV)-bench
 
-.PHONY: help demo test test-full check format bench clean interpreter environment second-environment
+.PHONY: help demo kafka kafka-stop test test-full check format bench clean interpreter environment second-environment
 
 help:
 	@echo "make demo       the main job on the embedded default, in under a minute"
+	@echo "make kafka      a Kafka broker on this machine, until Ctrl-C"
 	@echo "make test       lint, types and the tests"
 	@echo "make test-full  the tests with every long property and kill test whole"
 	@echo "make check      lint and types alone"
@@ -31,6 +36,13 @@ help:
 
 demo: environment
 	@$(RUN) -m replay.cli demo $(ARGS)
+
+# Needs Java 17 or later and Maven, else Docker; see docker/kafka-local/README.md.
+kafka: interpreter
+	@"$(PYTHON)" docker/kafka-local/run.py start --folder "$(FOLDER)" --port $(PORT)
+
+kafka-stop: interpreter
+	@"$(PYTHON)" docker/kafka-local/run.py stop --folder "$(FOLDER)"
 
 test: check second-environment
 	$(RUN) -m pytest -n $(WORKERS) $(ARGS)

@@ -70,7 +70,7 @@ def _run_in_foreground(node: Node, folder: Path) -> None:
     launched = launch(node, os.getpid(), heap_mb=512, grace_s=STOP_S_MAX)
     try:
         wait_until_up([node], lambda: launched.guard.poll() is None, START_S_MAX)
-        print(f"Kafka {kafka_version()} at {HOST}:{node.port}; data and log in {folder}")
+        print(f"it answers at {HOST}:{node.port}; data and log in {folder}")
         _tell_what_to_do(node.port)
         code = launched.guard.wait()
         sys.exit(f"the broker ended by itself (exit {code}):\n{tail_of([node])}")
@@ -119,17 +119,25 @@ def stop(folder: Path) -> None:
 
 
 def _start_here_or_in_docker(folder: Path, port: int) -> None:
+    if _can_start_here():
+        start(folder, port)
+        return
+    print("data in a volume of Docker's")
+    _tell_what_to_do(port)
+    os.environ["STEPLOG_KAFKA_PORT"] = str(port)
+    os.execvp("docker", ["docker", "compose", "--file", str(COMPOSE), "up", "kafka"])
+
+
+def _can_start_here() -> bool:
+    """Fetches the jars. False where Docker has to run the broker; exits where it cannot either."""
     try:
-        fetch_jars()
-        java()
+        print(f"Kafka {kafka_version()} on Java {java()[1]}, jars in {fetch_jars()}", flush=True)
+        return True
     except KafkaMissingError as error:
         if not has_compose():
-            sys.exit(f"{error}\nor install Docker with its compose plugin")
-        print(f"{error}\nso Docker runs it (data in a volume of Docker's):")
-        _tell_what_to_do(port)
-        os.environ["STEPLOG_KAFKA_PORT"] = str(port)
-        os.execvp("docker", ["docker", "compose", "--file", str(COMPOSE), "up"])
-    start(folder, port)
+            sys.exit(f"{error}\nor have Docker with its compose plugin running")
+        print(f"{error}\nso Docker runs Kafka {kafka_version()}", flush=True)
+        return False
 
 
 def main() -> None:
@@ -145,8 +153,8 @@ def main() -> None:
         elif arguments.command == "stop":
             stop(arguments.folder)
         else:
-            print(f"Java {java()[1]}; Kafka {kafka_version()} in {fetch_jars()}")
-    except (BrokerFailedError, KafkaMissingError) as error:
+            _can_start_here()
+    except BrokerFailedError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit(130)

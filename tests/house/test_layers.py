@@ -23,6 +23,7 @@ THIRD_PARTY = {
     "rich": ["replay/cli/*.py"],
     "numpy": ["eventlog/values/*.py"],
     "torch": ["eventlog/values/array_values.py"],
+    "kafka": ["eventlog/kafka/kafka_python*.py"],
 }
 """Where each third-party package may enter (`*` also crosses folders)."""
 
