@@ -1,4 +1,4 @@
-"""`run_within`: a call that may hang, with a deadline.
+"""Calls that may hang, with a deadline: `run_within`, and `LateCall` for one with several waits.
 
 For what is rare (connecting, administration): the call runs in a daemon thread, which is left
 behind when the time is up. Whoever leaves it must see to it that it ends.
@@ -7,6 +7,7 @@ behind when the time is up. Whoever leaves it must see to it that it ends.
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,71 +19,71 @@ class DeadlinePassed(Exception):  # noqa: N818  (never leaves the client impleme
     """The call did not return in time."""
 
 
-class _Call(Generic[T]):
-    """One call in a thread of its own."""
+class LateCall(Generic[T]):
+    """One call in a thread of its own, begun at once; waited for as often as needed."""
 
     def __init__(
         self,
         work: Callable[[], T],
+        *,
         faults: tuple[type[Exception], ...],
-        discard: Callable[[T], object],
+        discard: Callable[[T], object] = lambda _: None,
     ) -> None:
+        """`faults` are what `work` may raise; a result that nobody wants goes to `discard`."""
         self._work = work
         self._faults = faults
         self._discard = discard
         self._lock = threading.Lock()
         self._is_left = False
-        self.ended = threading.Event()
-        self.results: list[T] = []
-        self.fault: Exception | None = None
+        self._ended = threading.Event()
+        self._results: list[T] = []
+        self._fault: Exception | None = None
+        threading.Thread(target=self._run, name="steplog-kafka-call", daemon=True).start()
 
-    def run(self) -> None:
-        try:
-            result = self._work()
-        except self._faults as fault:
-            self.fault = fault
-        else:
-            with self._lock:
-                self.results.append(result)
-                is_late = self._is_left
-            if is_late:
-                self._discard(result)
-        finally:
-            self.ended.set()
+    def wait(self, timeout_s: float, look: Callable[[], object] = lambda: None) -> T:
+        """What the call returns or raises, or `DeadlinePassed`.
 
-    def leave(self) -> bool:
-        """From now on nobody waits; False if the result has come after all."""
-        with self._lock:
-            self._is_left = not self.results
-            return self._is_left
-
-
-def run_within(
-    timeout_s: float,
-    work: Callable[[], T],
-    *,
-    faults: tuple[type[Exception], ...],
-    discard: Callable[[T], object] = lambda _: None,
-    look: Callable[[], object] = lambda: None,
-) -> T:
-    """What `work` returns or raises (of the kinds `faults`), or `DeadlinePassed`.
-
-    A result that comes too late goes to `discard`, in the thread that was left behind. `look` is
-    called now and then meanwhile; what it raises ends the wait too.
-    """
-    call = _Call(work, faults, discard)
-    deadline = time.monotonic() + timeout_s
-    threading.Thread(target=call.run, name="steplog-kafka-call", daemon=True).start()
-    try:
-        while not call.ended.wait(min(LOOK_EVERY_S, max(0.0, deadline - time.monotonic()))):
+        `look` is called now and then meanwhile; what it raises ends the wait too.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._ended.wait(min(LOOK_EVERY_S, max(0.0, deadline - time.monotonic()))):
             look()
             if time.monotonic() >= deadline:
                 raise DeadlinePassed
-    except BaseException:
-        if call.leave():
-            raise
-    if call.fault is not None:
-        raise call.fault
-    if not call.results:
-        raise RuntimeError("the call ended without a result; the thread's own report says why")
-    return call.results[0]
+        if self._fault is not None:
+            raise self._fault
+        if not self._results:
+            raise RuntimeError("a call ended without a result; its thread's own report says why")
+        return self._results[0]
+
+    def leave(self) -> None:
+        """Nobody wants the result, whether it has come or not."""
+        with self._lock:
+            self._is_left = True
+            results, self._results = self._results, []
+        self._throw_away(results)
+
+    def _run(self) -> None:
+        try:
+            result = self._work()
+            with self._lock:
+                if not self._is_left:
+                    self._results.append(result)
+                    return
+            self._throw_away([result])
+        except self._faults as fault:
+            self._fault = fault
+        finally:
+            self._ended.set()
+
+    def _throw_away(self, results: list[T]) -> None:
+        for result in results:
+            with suppress(*self._faults):
+                self._discard(result)
+
+
+def run_within(
+    timeout_s: float, work: Callable[[], T], *, faults: tuple[type[Exception], ...]
+) -> T:
+    """What `work` returns or raises (of the kinds `faults`), or `DeadlinePassed`."""
+    return LateCall(work, faults=faults).wait(timeout_s)

@@ -9,7 +9,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from eventlog.kafka.client import TopicClient, TopicDescription, TopicProducer, TopicReader
+from eventlog.kafka.client import (
+    TopicClient,
+    TopicDescription,
+    TopicIdentity,
+    TopicProducer,
+    TopicReader,
+)
 from eventlog.kafka.client_errors import BrokersUnavailable
 from eventlog.kafka.kafka_python_admin import Administration
 from eventlog.kafka.kafka_python_offsets import OffsetWatch
@@ -41,6 +47,9 @@ class KafkaPythonClient(TopicClient):
 
     def describe(self, timeout_s: float = 10.0) -> TopicDescription:
         return self._administration.describe(self.topic, timeout_s)
+
+    def identity(self, timeout_s: float = 10.0) -> TopicIdentity:
+        return self._administration.identity(self.topic, timeout_s)
 
     def group_offsets(self, group: str, timeout_s: float = 10.0) -> dict[int, int]:
         return self._administration.group_offsets(group, self.topic, timeout_s)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from eventlog.kafka.client import TopicDescription
+from eventlog.kafka.client import TopicDescription, TopicIdentity
 from eventlog.kafka.client_errors import BrokersUnavailable
 from eventlog.kafka.deadline import DeadlinePassed, run_within
 from eventlog.kafka.inherited import watch
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
-from eventlog.kafka.kafka_python_opening import close_aside, open_admin
+from eventlog.kafka.kafka_python_opening import Opening, make_admin
 from eventlog.kafka.kafka_python_setup import Endpoint
 
 T = TypeVar("T")
@@ -29,33 +29,28 @@ class Administration:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._lock = threading.Lock()
-        self._admin: Any = None
+        self._opening = Opening(endpoint, make_admin, [])
         watch(self)
 
     def close(self) -> None:
-        """Let go of the connection; a later question opens another."""
-        with self._lock:
-            admin, self._admin = self._admin, None
-        if admin is not None:
-            close_aside(admin)
+        """Let go of the connection: who still waits for an answer is told that there is none.
+
+        A later question opens another. Does not wait; any thread.
+        """
+        self._opening.give_up()
 
     def forget_inherited(self) -> Iterable[object]:
         """In a forked child: it opens an admin client of its own."""
-        inherited = [self._admin]
-        self._admin, self._lock = None, threading.Lock()
-        return inherited
+        self._lock = threading.Lock()
+        return self._opening.inherited()
 
     def describe(self, topic: str, timeout_s: float) -> TopicDescription:
         """What the brokers say of a topic now. Raises TopicMissing."""
 
         def ask(admin: Any) -> TopicDescription:
-            from kafka import errors
             from kafka.admin import ConfigResource, ConfigResourceType
 
-            (found,) = admin.describe_topics([topic])
-            error = errors.for_code(found["error_code"])
-            if error is not errors.NoError:
-                raise error()
+            found = _found_topic(admin, topic)
             resource = ConfigResource(ConfigResourceType.TOPIC, topic)
             configs = admin.describe_configs([resource], config_filter="all")
             partitions = found["partitions"]
@@ -66,6 +61,15 @@ class Administration:
                 replication_factor=min(len(each["replica_nodes"]) for each in partitions),
                 settings=_values(configs["topic"][topic]),
             )
+
+        return self._ask(ask, timeout_s, f"topic {topic!r}")
+
+    def identity(self, topic: str, timeout_s: float) -> TopicIdentity:
+        """The topic's id and its partitions' number now. Raises TopicMissing."""
+
+        def ask(admin: Any) -> TopicIdentity:
+            found = _found_topic(admin, topic)
+            return TopicIdentity(str(found["topic_id"]), len(found["partitions"]))
 
         return self._ask(ask, timeout_s, f"topic {topic!r}")
 
@@ -206,9 +210,7 @@ class Administration:
         if not self._lock.acquire(timeout=left_s):
             raise BrokersUnavailable(f"{self._endpoint.place}: no answer in time")
         try:
-            if self._admin is None:
-                self._admin = open_admin(self._endpoint, deadline - time.monotonic())
-            return self._admin
+            return self._opening.object_within(deadline - time.monotonic())
         finally:
             self._lock.release()
 
@@ -216,3 +218,14 @@ class Administration:
 def _values(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Settings with a value: secret ones come without."""
     return {name: each["value"] for name, each in configs.items() if each.get("value") is not None}
+
+
+def _found_topic(admin: Any, topic: str) -> Any:
+    """What the brokers' metadata says of the topic; raises the library's error if it says one."""
+    from kafka import errors
+
+    (found,) = admin.describe_topics([topic])
+    error = errors.for_code(found["error_code"])
+    if error is not errors.NoError:
+        raise error()
+    return found

@@ -54,6 +54,11 @@ def network_of(consumer: Any) -> Any:
     return consumer._client
 
 
+def set_fetch_wait(consumer: Any, wait_ms: int) -> None:
+    """How long brokers hold the consumer's next questions that find nothing new."""
+    consumer._fetcher.config["fetch_max_wait_ms"] = wait_ms
+
+
 def positions_of(consumer: Any) -> Iterator[tuple[int, int]]:
     """(partition, next offset) of each partition read.
 

@@ -13,7 +13,7 @@ from eventlog.kafka.client_errors import AccessDenied, BrokersUnavailable, Topic
 from eventlog.kafka.inherited import watch
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
 from eventlog.kafka.kafka_python_inside import network_of
-from eventlog.kafka.kafka_python_opening import close_aside, open_consumer
+from eventlog.kafka.kafka_python_opening import Opening, consumer_maker
 from eventlog.kafka.kafka_python_setup import Endpoint
 
 _TURN_S: Final = 0.3
@@ -26,6 +26,7 @@ class OffsetWatch:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._lock = threading.Lock()
+        self._opening = Opening(endpoint, consumer_maker(), [endpoint.topic])
         self._consumer: Any = None
         watch(self)
 
@@ -38,15 +39,15 @@ class OffsetWatch:
         return self._ask("beginning_offsets", partitions, timeout_s)
 
     def close(self) -> None:
-        """Let go of the connection; a later question opens another."""
-        with self._lock:
-            consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            close_aside(consumer)
+        """Let go of the connection: who still waits for an answer is told that there is none.
+
+        A later question opens another. Does not wait; any thread.
+        """
+        self._opening.give_up()
 
     def forget_inherited(self) -> Iterable[object]:
         """In a forked child: it opens a consumer of its own."""
-        inherited = [self._consumer]
+        inherited = [self._consumer, *self._opening.inherited()]
         self._consumer, self._lock = None, threading.Lock()
         return inherited
 
@@ -57,8 +58,7 @@ class OffsetWatch:
         if not self._lock.acquire(timeout=max(0.0, timeout_s)):
             raise BrokersUnavailable(f"{self._endpoint.place}: no answer within {timeout_s:g} s")
         try:
-            if self._consumer is None:
-                self._consumer = open_consumer(self._endpoint, deadline - time.monotonic())
+            self._consumer = self._opening.object_within(deadline - time.monotonic())
             return self._offsets(question, partitions, deadline)
         finally:
             self._lock.release()

@@ -1,26 +1,29 @@
 """Opening and ending the library's consumers and admin clients, whatever the brokers do.
 
 Both connect while they are made, run a thread from then on, and leave it behind when they cannot
-connect; and a TLS handshake, or a look-up of a name, has no deadline there. So they are made in a
-thread of ours, and what was opened for one that failed is closed.
+connect; and a TLS handshake, or a look-up of a name, has no deadline there. So each is made in a
+thread of ours, for which several calls may wait, and what was opened for one that failed is closed.
 """
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from eventlog.kafka.client_errors import AccessDenied, BrokersUnavailable, ClientFault
-from eventlog.kafka.deadline import DeadlinePassed, run_within
+from eventlog.kafka.deadline import DeadlinePassed, LateCall
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
 from eventlog.kafka.kafka_python_network import Network
 from eventlog.kafka.kafka_python_setup import Endpoint
 
-SLACK_S: Final = 0.1
-"""For the library to end by itself, and tell why."""
+OPENING_S_MAX: Final = 15.0
+"""After which an attempt is given up: whoever still waits begins another."""
+
+Make = Callable[..., Any]
 
 
-def open_consumer(endpoint: Endpoint, timeout_s: float, **settings: Any) -> Any:
-    """A `KafkaConsumer` that has reached a broker; no group, and it never commits."""
+def consumer_maker(**settings: Any) -> Make:
+    """Makes a `KafkaConsumer` with these settings: no group, and it never commits."""
 
     def make(**options: Any) -> Any:
         from kafka import KafkaConsumer
@@ -36,53 +39,83 @@ def open_consumer(endpoint: Endpoint, timeout_s: float, **settings: Any) -> Any:
             **settings,
         )
 
-    return _open(endpoint, timeout_s, make, [endpoint.topic])
+    return make
 
 
-def open_admin(endpoint: Endpoint, timeout_s: float) -> Any:
-    """A `KafkaAdminClient` that has reached a broker."""
+def make_admin(**options: Any) -> Any:
+    """Makes a `KafkaAdminClient`."""
+    from kafka.admin import KafkaAdminClient
 
-    def make(**options: Any) -> Any:
-        from kafka.admin import KafkaAdminClient
+    return KafkaAdminClient(**options)
 
-        return KafkaAdminClient(**options)
 
-    return _open(endpoint, timeout_s, make, [])
+class Opening:
+    """A consumer or an admin client that is being made, or was. Used by one thread at a time."""
+
+    def __init__(self, endpoint: Endpoint, make: Make, topics: list[str]) -> None:
+        """Begins nothing. `topics` are those whose leaders the object is to know."""
+        self._endpoint = endpoint
+        self._make = make
+        self._topics = topics
+        self._network = Network(topics)
+        self._call: LateCall[Any] | None = None
+
+    def object_within(self, timeout_s: float) -> Any:
+        """The object; an attempt that is under way goes on after the time is up.
+
+        Raises BrokersUnavailable, AccessDenied.
+        """
+        place = self._endpoint.place
+        if self._call is None:
+            self._call = self._begin()
+        try:
+            return self._call.wait(timeout_s, lambda: self._network.require_access(place))
+        except DeadlinePassed:
+            raise self._unreached(timeout_s) from None
+        except library_faults() as error:
+            fault = to_fault(error, place)
+            is_out_of_reach = isinstance(fault, BrokersUnavailable)
+            told = self._unreached(OPENING_S_MAX) if is_out_of_reach else fault
+            self.give_up()
+            raise told from error
+        except AccessDenied:
+            self.give_up()
+            raise
+
+    def give_up(self) -> None:
+        """Close the object, made or not; the next question begins another attempt."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.leave()
+            if self._network.client is not None:
+                close_aside(self._network.client)
+            self._network = Network(self._topics)
+
+    def inherited(self) -> list[object]:
+        """In a forked child: what the parent had opened, which is forgotten here."""
+        objects: list[object] = [self._call, self._network]
+        self._call, self._network = None, Network(self._topics)
+        return objects
+
+    def _begin(self) -> LateCall[Any]:
+        options = self._endpoint.options() | {
+            "kafka_client": self._network.open,
+            "bootstrap_timeout_ms": OPENING_S_MAX * 1_000,
+        }
+        make = self._make
+        return LateCall(lambda: make(**options), faults=library_faults(), discard=close_aside)
+
+    def _unreached(self, timeout_s: float) -> ClientFault:
+        return BrokersUnavailable(
+            f"{self._endpoint.place}: not reached within {timeout_s:.3g} s{self._network.trouble}"
+        )
 
 
 def close_aside(library_client: Any) -> None:
     """Close a consumer, an admin client or a network client without waiting for its thread."""
-    threading.Thread(target=library_client.close, name="steplog-kafka-close", daemon=True).start()
 
+    def close() -> None:
+        with suppress(*library_faults()):
+            library_client.close()
 
-def _open(endpoint: Endpoint, timeout_s: float, make: Callable[..., Any], topics: list[str]) -> Any:
-    network = Network(topics)
-    options = endpoint.options() | {
-        "kafka_client": network.open,
-        "bootstrap_timeout_ms": timeout_s * 1_000,
-    }
-    try:
-        return run_within(
-            timeout_s + SLACK_S,
-            lambda: make(**options),
-            faults=library_faults(),
-            discard=lambda late: late.close(),
-            look=lambda: network.require_access(endpoint.place),
-        )
-    except DeadlinePassed:
-        fault: ClientFault = _unreached(endpoint, timeout_s, network)
-    except library_faults() as error:
-        fault = to_fault(error, endpoint.place)
-        if isinstance(fault, BrokersUnavailable):
-            fault = _unreached(endpoint, timeout_s, network)
-    except AccessDenied as denied:
-        fault = denied
-    if network.client is not None:
-        close_aside(network.client)
-    raise fault
-
-
-def _unreached(endpoint: Endpoint, timeout_s: float, network: Network) -> BrokersUnavailable:
-    return BrokersUnavailable(
-        f"{endpoint.place}: not reached within {timeout_s:.3g} s{network.trouble}"
-    )
+    threading.Thread(target=close, name="steplog-kafka-close", daemon=True).start()

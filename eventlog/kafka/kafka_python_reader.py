@@ -8,9 +8,9 @@ from eventlog.kafka.client import TopicReader, TopicRecord
 from eventlog.kafka.client_errors import BrokersUnavailable, OffsetOutOfRange
 from eventlog.kafka.inherited import watch
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
-from eventlog.kafka.kafka_python_inside import positions_of
+from eventlog.kafka.kafka_python_inside import positions_of, set_fetch_wait
 from eventlog.kafka.kafka_python_offsets import OffsetWatch
-from eventlog.kafka.kafka_python_opening import close_aside, open_consumer
+from eventlog.kafka.kafka_python_opening import Make, Opening, consumer_maker
 from eventlog.kafka.kafka_python_setup import Endpoint
 
 FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -21,8 +21,12 @@ RECORDS_MAX: Final = 5_000
 FETCH_WAIT_MS: Final = 25
 """How long a broker holds a question that finds nothing new. New records answer it at once; but a
 reader that was moved elsewhere first waits for the answer to what it asked before."""
+IDLE_FETCH_WAIT_MS: Final = 250
+IDLE_AFTER_S: Final = 1.0
+"""A reader that has waited so long for new records asks less often: it costs 1 ms each time."""
+RETRY_BACKOFF_MS: Final = 20
 FIRST_TURN_S: Final = 0.002
-LAST_TURN_S: Final = 0.05
+LAST_TURN_S: Final = 0.1
 """The library does not return when only a position moved: it is asked in turns of these lengths."""
 QUIET_S: Final = 5.0
 """Nothing came in so much time of fetching: see whether anybody is there."""
@@ -35,10 +39,11 @@ class KafkaPythonReader(TopicReader):
     def __init__(self, endpoint: Endpoint, offsets: OffsetWatch, committed: bool) -> None:
         self._endpoint = endpoint
         self._offsets = offsets
-        self._isolation = "read_committed" if committed else "read_uncommitted"
+        self._opening = Opening(endpoint, _maker(committed), [endpoint.topic])
         self._consumer: Any = None
         self._positions: dict[int, int] = {}
         self._quiet_s = 0.0
+        self._is_idle = False
         watch(self)
 
     def high_watermarks(self, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
@@ -49,7 +54,7 @@ class KafkaPythonReader(TopicReader):
 
     def seek(self, positions: Mapping[int, int]) -> None:
         self._positions = dict(positions)
-        if self._consumer is not None:
+        if self._consumer is not None and positions:
             self._move()
 
     def fetch(self, timeout_s: float) -> list[TopicRecord]:
@@ -57,8 +62,8 @@ class KafkaPythonReader(TopicReader):
         if not self._positions:
             return []
         try:
-            if self._consumer is None:
-                self._open(timeout_s)
+            if self._consumer is None and not self._is_open_within(timeout_s):
+                return []
             return self._records_by(deadline)
         except library_faults() as error:
             raise self._fault(error) from error
@@ -67,29 +72,28 @@ class KafkaPythonReader(TopicReader):
         return dict(self._positions)
 
     def close(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            close_aside(consumer)
+        self._consumer = None
+        self._opening.give_up()
 
     def forget_inherited(self) -> Iterable[object]:
         """In a forked child: it goes on from the same positions with a consumer of its own."""
-        inherited = [self._consumer]
+        inherited = [self._consumer, *self._opening.inherited()]
         self._consumer = None
         return inherited
 
-    def _open(self, timeout_s: float) -> None:
-        self._consumer = open_consumer(
-            self._endpoint,
-            timeout_s,
-            isolation_level=self._isolation,
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-            fetch_min_bytes=1,
-            fetch_max_bytes=FETCH_BYTES_MAX,
-            max_partition_fetch_bytes=PARTITION_FETCH_BYTES_MAX,
-            max_poll_records=RECORDS_MAX,
-            retry_backoff_ms=20,
-        )
+    def _is_open_within(self, timeout_s: float) -> bool:
+        """Raises BrokersUnavailable once brokers were waited for long enough, over all calls."""
+        began_at = time.monotonic()
+        try:
+            self._consumer = self._opening.object_within(timeout_s)
+        except BrokersUnavailable:
+            self._quiet_s += time.monotonic() - began_at
+            if self._quiet_s >= QUIET_S:
+                raise
+            return False
+        self._quiet_s, self._is_idle = 0.0, False
         self._move()
+        return True
 
     def _move(self) -> None:
         from kafka import TopicPartition
@@ -112,7 +116,7 @@ class KafkaPythonReader(TopicReader):
             found = consumer.poll(timeout_ms=min(turn_s, left_s) * 1_000)
             before, self._positions = self._positions, dict(positions_of(consumer))
             if found or self._positions != before:
-                self._quiet_s = 0.0
+                self._note_sound()
                 return [
                     TopicRecord(each.partition, each.offset, each.timestamp, each.key, each.value)
                     for records in found.values()
@@ -123,6 +127,15 @@ class KafkaPythonReader(TopicReader):
                 self._require_answers()
                 return []
             turn_s = min(turn_s * 2, LAST_TURN_S)
+            if not self._is_idle and self._quiet_s + time.monotonic() - began_at > IDLE_AFTER_S:
+                self._is_idle = True
+                set_fetch_wait(consumer, IDLE_FETCH_WAIT_MS)
+
+    def _note_sound(self) -> None:
+        self._quiet_s = 0.0
+        if self._is_idle:
+            self._is_idle = False
+            set_fetch_wait(self._consumer, FETCH_WAIT_MS)
 
     def _require_answers(self) -> None:
         """Nothing came: because there is nothing, or because nobody is there?"""
@@ -147,3 +160,15 @@ class KafkaPythonReader(TopicReader):
         except BrokersUnavailable as fault:
             return fault
         return OffsetOutOfRange(partition, offset, start, end)
+
+
+def _maker(committed: bool) -> Make:
+    return consumer_maker(
+        isolation_level="read_committed" if committed else "read_uncommitted",
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        fetch_min_bytes=1,
+        fetch_max_bytes=FETCH_BYTES_MAX,
+        max_partition_fetch_bytes=PARTITION_FETCH_BYTES_MAX,
+        max_poll_records=RECORDS_MAX,
+        retry_backoff_ms=RETRY_BACKOFF_MS,
+    )
