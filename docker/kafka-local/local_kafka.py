@@ -297,7 +297,7 @@ def tail_of(nodes: Sequence[Node]) -> str:
     return "\n".join(parts)
 
 
-def brokers_known_at(port: int, *, timeout_s: float = 1.0) -> list[int]:
+def brokers_known_at(port: int, *, host: str = HOST, timeout_s: float = 1.0) -> list[int]:
     """The ids of the brokers that the one at this port knows to be up; none if it is not.
 
     A Metadata request of version 1 for no topic, by hand: a script without packages must be able
@@ -305,7 +305,7 @@ def brokers_known_at(port: int, *, timeout_s: float = 1.0) -> list[int]:
     """
     body = struct.pack(">hhih", 3, 1, 0, -1) + struct.pack(">i", 0)
     try:
-        with socket.create_connection((HOST, port), timeout_s) as connection:
+        with socket.create_connection((host, port), timeout_s) as connection:
             connection.sendall(struct.pack(">i", len(body)) + body)
             with connection.makefile("rb") as answer:
                 data = answer.read(*struct.unpack(">i", answer.read(4)))

@@ -304,6 +304,14 @@ def test_a_given_broker_comes_first(tmp_path: Path, broker: Broker) -> None:
     assert broker.is_running
 
 
+def test_a_given_broker_that_does_not_answer_is_a_failure(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    given = f"127.0.0.1:{port}"
+    told = finish_run(start_run(tmp_path, STEPLOG_TEST_BOOTSTRAP=given), code=1)
+    assert f"no Kafka broker: STEPLOG_TEST_BOOTSTRAP={given} does not answer" in told
+    assert "1 passed, 4 errors" in told
+
+
 DOCKER = """#!{python}
 import os, sys
 from pathlib import Path

@@ -84,7 +84,7 @@ def kafka_broker(request: pytest.FixtureRequest) -> KafkaAddress:
     shared = shared_broker(request.config.stash[run_of])
     request.config.stash[shared_of] = shared
     if shared.failed:
-        pytest.fail(f"the Kafka broker did not start: {shared.problem}", pytrace=False)
+        pytest.fail(f"no Kafka broker: {shared.problem}", pytrace=False)
     if shared.bootstrap is None:
         skip_or_fail(f"{shared.problem}")
     return KafkaAddress(shared.bootstrap)

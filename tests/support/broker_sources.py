@@ -31,6 +31,10 @@ DOCKER_START_S_MAX = 300.0
 """With the image to be fetched."""
 
 STOP_S_MAX = 40.0
+PATIENT = {"broker.session.timeout.ms": "30000"}
+"""Nobody kills this one, so it need not be missed soon: a loaded machine may be slow."""
+
+GIVEN_ANSWER_S_MAX = 5.0
 
 
 class Source(NamedTuple):
@@ -77,7 +81,7 @@ def find_source() -> Source:
     """What this machine has, in the order of the module's docstring. Starts and fetches nothing."""
     given = os.environ.get("STEPLOG_TEST_BOOTSTRAP")
     if given:
-        return Source(f"at {given} (STEPLOG_TEST_BOOTSTRAP)", lambda _folder, _owner: Shared(given))
+        return Source(f"at {given} (STEPLOG_TEST_BOOTSTRAP)", lambda *_: _given(given))
     try:
         java = local_kafka.java()[1]
         kept = local_kafka.jars_folder().exists()
@@ -119,9 +123,17 @@ def _start(run: Run) -> Shared:
         return Shared(None, str(error), failed=True)
 
 
+def _given(bootstrap: str) -> Shared:
+    for server in bootstrap.split(","):
+        host, _, port = server.rpartition(":")
+        if local_kafka.brokers_known_at(int(port), host=host, timeout_s=GIVEN_ANSWER_S_MAX):
+            return Shared(bootstrap)
+    return Shared(None, f"STEPLOG_TEST_BOOTSTRAP={bootstrap} does not answer", failed=True)
+
+
 def _start_from_jars(folder: Path, owner: int) -> Shared:
     local_kafka.fetch_jars()
-    (broker,) = start_brokers(folder / "kafka", 1, owner, {}, remove=folder)
+    (broker,) = start_brokers(folder / "kafka", 1, owner, PATIENT, remove=folder)
     broker.hand_over()
     return Shared(broker.bootstrap, guard=broker.guard_pid, log=str(broker.log))
 
