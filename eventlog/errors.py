@@ -16,7 +16,8 @@
     |   |-- LinkBrokenError
     |   |-- StepGapError
     |   |-- BlobCorruptError
-    |   `-- RootMismatchError
+    |   |-- RootMismatchError
+    |   `-- TopicChangedError
     |-- SchemaError
     |   |-- UnknownSchemaError
     |   |-- UnknownKindError
@@ -203,6 +204,10 @@ class BlobCorruptError(IntegrityError):
 
 class RootMismatchError(IntegrityError):
     """A Merkle root over events is not the recorded one."""
+
+
+class TopicChangedError(IntegrityError):
+    """The Kafka topic is not the one that is mirrored: made anew, more partitions, records gone."""
 
 
 class SchemaError(SteplogError):

@@ -12,6 +12,7 @@ from typing import Final
 from eventlog.codec import EncodedEvent, decode_event
 from eventlog.errors import IntegrityError, StepNotFoundError
 from eventlog.event import NO_PARENT, Event
+from eventlog.keeping.kept_records import read_kept
 from eventlog.keeping.kept_rows import KeptSession, LineStore, Mark, RecordSource
 from eventlog.keeping.line_plan import plan_to_digest
 from eventlog.keeping.line_reading import read_parts
@@ -134,3 +135,20 @@ def summary_through(
 
 def _events_of(records: Iterable[LogRecord]) -> Iterator[Event]:
     return (decode_event(record.data) for record in records)
+
+
+def regrow(store: LineStore, kept: KeptSession) -> SessionSummary:
+    """Make a session's summary and marks anew from all its stored events, and store them.
+
+    For a branch whose parent was not to be had when it began. Its old marks must be gone.
+    """
+    growth = LineGrowth(store, kept.session_id, None)
+    growth.number = kept.number
+    for record in read_kept(store, kept):
+        encoded = EncodedEvent(decode_event(record.data), record.data, record.digest)
+        growth.take((encoded,))
+        growth.kept = kept
+        if growth.summary.must_rebuild:
+            growth.rebuild((encoded,))
+    growth.put(kept.line, (), kept.last_offset)
+    return growth.summary

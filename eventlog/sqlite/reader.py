@@ -102,7 +102,7 @@ class SqliteReader:
         """The session's row. Raises `SessionNotFoundError`."""
         kept = self.find_session(session_id)
         if kept is None:
-            raise _no_session(session_id)
+            raise no_session(session_id)
         return kept
 
     def claims_of(self, session_id: str) -> Sequence[Claim]:
@@ -171,7 +171,7 @@ class SqliteReader:
             rows = SqliteRows(db)
             row = rows.head_row(session_id)
             if row is None:
-                raise _no_session(session_id)
+                raise no_session(session_id)
             info = info_of(row)
             stored = rows.event_at(row[0], info.attempt, info.step_count - 1)
             if stored is None or stored.digest != info.head.digest:
@@ -266,7 +266,8 @@ def _name_of(db: sqlite3.Connection, number: int) -> str:
     return name
 
 
-def _no_session(session_id: str) -> SessionNotFoundError:
+def no_session(session_id: str) -> SessionNotFoundError:
+    """The error for a session that is not there."""
     return SessionNotFoundError(
         f"no session {session_id!r} in the log",
         hint="`steplog sessions` lists what is there",

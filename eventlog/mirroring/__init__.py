@@ -1,0 +1,1 @@
+"""How a topic is kept in a local file: reading it in, and answering from there."""

@@ -1,0 +1,208 @@
+"""`MirrorReader`: a mirror read as a log, and where in the topic each record of it lies."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Final
+
+from eventlog.cut import Cut
+from eventlog.errors import EventCorruptError, SessionNotFoundError
+from eventlog.keeping.kept_records import read_kept
+from eventlog.keeping.kept_rows import KeptSession
+from eventlog.line_state import LineState
+from eventlog.log import LogRecord, SessionInfo
+from eventlog.mirroring.partition_reading import PartitionRows
+from eventlog.mirroring.rows import (
+    Aborted,
+    Position,
+    Skipped,
+    Source,
+    Span,
+    aborted_count,
+    aborted_of,
+    headless_line,
+    headless_lines,
+    last_skipped,
+    last_span,
+    read_positions,
+    read_source,
+    require_headless_whole,
+    session_skipped,
+    skipped_record,
+    span_events,
+    span_of,
+    spans_from,
+)
+from eventlog.mirroring.schema import MIRROR_FORM
+from eventlog.sqlite.reader import SqliteReader, no_session
+from eventlog.sqlite.rows import SqliteRows
+from eventlog.sqlite.seal import damaged
+
+SPANS_KEPT: Final = 256
+"""So many spans are read at once while records are given their places."""
+
+
+class MirrorReader(SqliteReader):
+    """A `SqliteReader` on a mirror's file; its offsets are local unless a method says otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, MIRROR_FORM)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection for one question; damage is told with what mends a mirror."""
+        try:
+            with super().connection() as db:
+                yield db
+        except EventCorruptError as error:
+            error.hint = f"remove {self._path}: the topic is mirrored again"
+            raise
+
+    @contextmanager
+    def moment(self) -> Iterator[Connection]:
+        """A connection whose answers are all of one moment."""
+        with self.connection() as db:
+            db.execute("BEGIN")
+            yield db
+            db.execute("COMMIT")
+
+    def find_session(self, session_id: str) -> KeptSession | None:
+        """The session's row; None where the mirror holds nothing of the session.
+
+        Raises the error that stopped a session before anything of it was accepted.
+        """
+        with self.moment() as db:
+            kept = SqliteRows(db).find_session(session_id)
+            if kept is not None:
+                return kept
+            line = headless_line(db, session_id)
+            require_headless_whole(db)
+        if line is not None and line.error is not None:
+            raise line.error.as_error(session_id)
+        return None
+
+    def session_info(self, session_id: str) -> SessionInfo:
+        """One session, its head held against the event it names."""
+        try:
+            return super().session_info(session_id)
+        except SessionNotFoundError:
+            self.find_session(session_id)
+            raise
+
+    def source(self) -> Source | None:
+        """What is mirrored; None before anything was read."""
+        with self.connection() as db:
+            return read_source(db)
+
+    def positions(self) -> Mapping[int, Position]:
+        """How far each partition was read; empty before anything was."""
+        with self.connection() as db:
+            return read_positions(db)
+
+    def headless(self) -> list[tuple[str, int, LineState]]:
+        """Sessions of which nothing was ever accepted, each with its partition and line."""
+        with self.connection() as db:
+            return headless_lines(db)
+
+    def place_of(self, local: int) -> tuple[int, int]:
+        """The partition and offset in the topic of the accepted event at a local offset."""
+        with self.connection() as db:
+            span = span_of(db, local)
+        return span.part, span.offset + local - span.first
+
+    def last_record(self, part: int) -> tuple[int, bytes] | None:
+        """The offset and digest of the partition's last committed record that was read."""
+        with self.moment() as db:
+            end = read_positions(db)[part].next
+            span, skipped = last_span(db, part, end), last_skipped(db, part, end)
+            found = None if skipped is None else (skipped.offset, skipped.digest)
+            if span is not None and (found is None or span.offset > found[0]):
+                local = span.first + span.length - 1
+                _, stored = span_events(db, local, local + 1)[0]
+                found = (span.offset + span.length - 1, stored.digest)
+        return found
+
+    def placed(self, records: Iterator[LogRecord]) -> Iterator[LogRecord]:
+        """The same records, each with its partition, and its offset there."""
+        places = _Places(self)
+        return (places.put(record) for record in records)
+
+    def find_line(self, session_id: str) -> LineState | None:
+        """The session's line, also where nothing of it was ever accepted; None if unknown."""
+        with self.moment() as db:
+            kept = SqliteRows(db).find_session(session_id)
+            line = headless_line(db, session_id) if kept is None else kept.line
+            require_headless_whole(db)
+        return line
+
+    def line_of(self, session_id: str) -> LineState:
+        """As `find_line`. Raises `SessionNotFoundError`."""
+        line = self.find_line(session_id)
+        if line is None:
+            raise no_session(session_id)
+        return line
+
+    def aborted(self, session_id: str, part: int) -> Sequence[Aborted]:
+        """The session's records that were sent and never commit, as far as its partition was read.
+
+        All rows of the partition are counted: a lost one might name the highest attempt.
+        """
+        with self.moment() as db:
+            if aborted_count(db, part) != read_positions(db)[part].aborted:
+                raise damaged(f"rows of aborted records of partition {part} are missing")
+            return aborted_of(db, session_id)
+
+    def session_records(self, session_id: str) -> Iterator[LogRecord]:
+        """Every committed record of the session, accepted or not, in the topic's order."""
+        line = self.line_of(session_id)
+        skipped = map(skipped_record, self.skipped_events(session_id, line))
+        if not line.begun:
+            return skipped
+        accepted = self.placed(read_kept(self, self.require_session(session_id)))
+        return merge(accepted, skipped, key=attrgetter("offset"))
+
+    def skipped_events(self, session_id: str, line: LineState) -> Iterator[Skipped]:
+        """The session's records that were not accepted, as many as its line has counted."""
+        count = sum(line.counts) - line.counts.after_close
+        seen = 0
+        for each in islice(session_skipped(self.moment, session_id), count):
+            yield each
+            seen += 1
+        if seen < count:
+            raise damaged("rows of skipped records are missing", session_id=session_id)
+
+    def tail_between(self, cut: Cut, end: Cut) -> Iterator[LogRecord]:
+        """Every committed record that is an event from `cut` to `end`, partition by partition."""
+        for part in end.partitions():
+            rows = PartitionRows(self.moment, part)
+            yield from rows.records(cut.end(part), end.end(part))
+
+    def spans_page(self, local: int) -> list[Span]:
+        """The span that holds a local offset, and some that follow it."""
+        with self.connection() as db:
+            return spans_from(db, span_of(db, local).first, SPANS_KEPT)
+
+
+class _Places:
+    """Finds places of local offsets that mostly ascend."""
+
+    def __init__(self, reader: MirrorReader) -> None:
+        self._reader = reader
+        self._spans: list[Span] = []
+        self._firsts: list[int] = []
+
+    def put(self, record: LogRecord) -> LogRecord:
+        """The record with its place in the topic."""
+        local = record.offset
+        index = bisect_right(self._firsts, local) - 1
+        if index < 0 or local >= self._spans[index].first + self._spans[index].length:
+            self._spans = self._reader.spans_page(local)
+            self._firsts = [span.first for span in self._spans]
+            index = 0
+        span = self._spans[index]
+        return record._replace(offset=span.offset + local - span.first, partition=span.part)

@@ -1,0 +1,236 @@
+"""`MirrorStore`: what a mirror does with its file inside one transaction.
+
+A `SqliteStore` for the accepted records, with the mirror's own rows beside them. Positions and
+totals are remembered, like everything here, while no other connection has written.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from eventlog.canonical import encode
+from eventlog.codec import EncodedEvent
+from eventlog.keeping.kept_rows import KeptSession, StoredEvent, blob_digests
+from eventlog.keeping.known_by_place import SkippedEvent
+from eventlog.line_state import LineState, VerdictKind
+from eventlog.mirroring.rows import (
+    Aborted,
+    Position,
+    Skipped,
+    Source,
+    Span,
+    headless_line,
+    orphans_of,
+    read_positions,
+    read_source,
+    require_headless_whole,
+    skipped_of,
+)
+from eventlog.sqlite.head import head_values
+from eventlog.sqlite.schema import PAGE_BYTES
+from eventlog.sqlite.seal import damaged, seal_of
+from eventlog.sqlite.store import SqliteStore
+
+_PAGES_PER_COMMIT: Final = 8
+
+
+class MovedError(Exception):
+    """Another mirror on the same file read on meanwhile: what was fetched does not fit any more."""
+
+
+class MirrorStore(SqliteStore):
+    """The mirror's rows, between `begin` and `commit`."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        super().__init__(db)
+        self.since_checkpoint_bytes = 0
+        """About how much was written since the write-ahead log was last begun anew."""
+        self.generation = 0
+        """Counts how often all that was remembered was forgotten."""
+        self.source: Source | None = None
+        self.positions: dict[int, Position] = {}
+        self.arrivals: list[tuple[int, EncodedEvent]] = []
+        """Accepted events of any sessions in their order, each with its session's number: stored
+        before anything is read, and at the end."""
+        self._before: dict[int, Position] = {}
+        self._first_source: Source | None = None
+        self._is_loaded = False
+
+    def begin(self) -> None:
+        """Begin a transaction that sees and blocks every other writer."""
+        super().begin()
+        if not self._is_loaded:
+            self.source = read_source(self._db)
+            self.positions = read_positions(self._db)
+            require_headless_whole(self._db)
+            self._is_loaded = True
+        self._before = dict(self.positions)
+        self._first_source = self.source
+
+    def write_rows(self) -> None:
+        """Write what is still gathered. Raises `MovedError` where a position is not what it was."""
+        super().write_rows()
+        self.since_checkpoint_bytes += PAGE_BYTES * _PAGES_PER_COMMIT
+        for part, position in self.positions.items():
+            before = self._before.get(part)
+            if position != before:
+                self._write_position(position, before)
+        if self.source is not None and self.source != self._first_source:
+            self._db.execute(
+                "INSERT OR REPLACE INTO source VALUES(1, ?, ?, ?, ?, ?, ?)",
+                (*self.source, seal_of(self.source)),
+            )
+
+    def row_of(self, kept: KeptSession) -> tuple[Any, ...]:
+        """The row of `head`, with what the line has beside its columns."""
+        return head_values(kept, with_trouble=True)
+
+    def begin_source(self, topic: str, topic_id: str, partition_count: int) -> None:
+        """The first thing that is written: what this file mirrors."""
+        self.source = Source(topic, topic_id, partition_count, 0, 0)
+        self.positions = {part: Position(part, 0) for part in range(partition_count)}
+
+    def advance(self, part: int, end: int, *, accepted: int = 0, skipped: int = 0) -> None:
+        """The partition was read to the offset `end`, and so many records came of it."""
+        found = self.positions[part]
+        self.positions[part] = found._replace(
+            next=end, accepted=found.accepted + accepted, skipped=found.skipped + skipped
+        )
+
+    def pass_over(self, part: int, start: int) -> None:
+        """The offsets below `start` are not in the topic any more, and were never read."""
+        found = self.positions[part]
+        self.positions[part] = found._replace(next=start, lost=found.lost + start - found.next)
+
+    @property
+    def events_end(self) -> int:
+        """The local offset of the next accepted event, what has arrived counted."""
+        return self._end.events + len(self.arrivals)
+
+    def own_page(self, number: int, after: tuple[int, int]) -> list[StoredEvent]:
+        """Some of the session's events after (attempt, step), in log order."""
+        self._insert_gathered()
+        return super().own_page(number, after)
+
+    def put_spans(self, spans: Iterable[Span]) -> None:
+        """Store where accepted events came from."""
+        self._db.executemany(
+            "INSERT INTO spans VALUES(?, ?, ?, ?, ?, ?)",
+            [(*span, seal_of(span)) for span in spans],
+        )
+
+    def put_skipped(self, skipped: Skipped) -> None:
+        """Store a record that was not accepted."""
+        self.since_checkpoint_bytes += len(skipped.data or b"")
+        self._db.execute(
+            "INSERT INTO skipped VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*skipped, seal_of(skipped[:10])),
+        )
+
+    def put_aborted(self, part: int, scanned: int, aborted: Sequence[Aborted]) -> None:
+        """The partition was scanned to the offset `scanned`, and these records never committed."""
+        self._db.executemany(
+            "INSERT INTO aborted VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+            [(*each, seal_of(each)) for each in aborted],
+        )
+        found = self.positions[part]
+        self.positions[part] = found._replace(scanned=scanned, aborted=found.aborted + len(aborted))
+
+    def headless_line(self, session_id: str) -> LineState | None:
+        """The line of a session that was met before, but of which nothing was accepted."""
+        return headless_line(self._db, session_id)
+
+    def put_headless(self, session_id: str, part: int, line: LineState, *, new: bool) -> None:
+        """Store the line of a session of which nothing was accepted yet."""
+        row = (session_id, part, encode(line._replace(position=0, skipped=()).to_value()))
+        self._db.execute("INSERT OR REPLACE INTO headless VALUES(?, ?, ?, ?)", (*row, seal_of(row)))
+        self._count(headless=int(new))
+
+    def drop_headless(self, session_id: str) -> None:
+        """The session has begun after all."""
+        done = self._db.execute("DELETE FROM headless WHERE session=?", (session_id,))
+        if done.rowcount != 1:
+            raise damaged("the row of a session without a head vanished", session_id=session_id)
+        self._count(headless=-1)
+
+    def skipped_events(self, session_id: str, count: int) -> Iterator[tuple[bytes, SkippedEvent]]:
+        """The session's skipped events by digest, in log order; there must be `count` of them."""
+        start = seen = 0
+        while page := skipped_of(self._db, session_id, start):
+            seen += len(page)
+            start = page[-1].offset + 1
+            for each in page:
+                assert each.attempt is not None, "a record of a session is an event"
+                assert each.step is not None, "a record of a session is an event"
+                kind = VerdictKind(each.verdict)
+                yield each.digest, SkippedEvent(kind, each.attempt, each.step)
+        if seen != count:
+            raise damaged("rows of skipped records are missing", session_id=session_id)
+
+    def orphans_of(self, waits_for: str) -> list[str]:
+        """The branches that wait for events of this session."""
+        return orphans_of(self._db, waits_for)
+
+    def put_orphan(self, waits_for: str, session_id: str) -> None:
+        """A branch's summary lacks its prefix, until events of another session are read."""
+        row = (waits_for, session_id)
+        self._db.execute("INSERT INTO orphans VALUES(?, ?, ?)", (*row, seal_of(row)))
+        self._count(orphans=1)
+
+    def drop_orphan(self, waits_for: str, session_id: str) -> None:
+        """The branch waits for this session no more."""
+        self._db.execute(
+            "DELETE FROM orphans WHERE waits_for=? AND session=?", (waits_for, session_id)
+        )
+        self._count(orphans=-1)
+
+    def drop_marks(self, number: int) -> None:
+        """Forget the session's stored summaries: they lack its prefix."""
+        self._db.execute("DELETE FROM marks WHERE session=?", (number,))
+
+    def _insert_gathered(self) -> None:
+        if self.arrivals:
+            self._gather_arrivals()
+        super()._insert_gathered()
+
+    def _gather_arrivals(self) -> None:
+        start = self._end.events
+        self._gathered += [
+            (offset, number, event.attempt, event.step, digest, data)
+            for offset, (number, (event, data, digest)) in enumerate(self.arrivals, start)
+        ]
+        self.since_checkpoint_bytes += sum(len(encoded.data) for _, encoded in self.arrivals)
+        uses = [
+            (number, event.attempt, event.step, digest)
+            for number, (event, _, _) in self.arrivals
+            for digest in blob_digests(event)
+        ]
+        if uses:
+            self._db.executemany("INSERT OR IGNORE INTO blob_refs VALUES(?, ?, ?, ?)", uses)
+        self._end = self._end._replace(events=start + len(self.arrivals))
+        self.arrivals.clear()
+
+    def _count(self, *, headless: int = 0, orphans: int = 0) -> None:
+        assert self.source is not None, "a source is begun before anything is stored"
+        self.source = self.source._replace(
+            headless=self.source.headless + headless, orphans=self.source.orphans + orphans
+        )
+
+    def _write_position(self, position: Position, before: Position | None) -> None:
+        row = (*position, seal_of(position))
+        if before is None:
+            self._db.execute("INSERT INTO positions VALUES(?, ?, ?, ?, ?, ?, ?, ?)", row)
+            return
+        done = self._db.execute(
+            "UPDATE positions SET next=?, accepted=?, skipped=?, lost=?, scanned=?, aborted=?, "
+            "seal=? WHERE part=? AND next=? AND scanned=?",
+            (*row[1:], position.part, before.next, before.scanned),
+        )
+        if done.rowcount != 1:
+            raise MovedError
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.arrivals.clear()
+        self.generation += 1
+        self._is_loaded = False
