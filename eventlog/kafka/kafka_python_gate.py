@@ -1,13 +1,16 @@
 """`Gate`: stands between a producer's thread and its brokers.
 
 It knows what was handed to a broker, and lets nothing more pass once its producer is given up: a
-commit that timed out must not leave minutes later, when the brokers are back.
+commit that timed out must not leave minutes later, when the brokers are back. And it mends how the
+library takes an outage: where a coordinator cannot be reached at once, its request is forgotten,
+and the commit never ends; where one does not answer in time, the producer ends for good.
 """
 
 import threading
 from typing import Any
 
 from eventlog.kafka.kafka_python_network import Network
+from eventlog.kafka.kafka_python_setup import REQUEST_TIMEOUT_MS
 
 
 class Gate:
@@ -25,6 +28,7 @@ class Gate:
         """What the producer's setting `kafka_client` is for."""
         client = self.network.open(**options)
         self._stand_before(client)
+        _survive_outages(client)
         return client
 
     def begin(self) -> None:
@@ -59,3 +63,34 @@ class Gate:
                 return pass_on(node_id, request, **options)
 
         client.send = send
+
+
+def _survive_outages(client: Any) -> None:
+    from kafka.errors import KafkaConnectionError, KafkaError, RequestTimedOutError
+    from kafka.future import Future
+    from kafka.protocol.producer import ProduceRequest
+
+    await_ready, pass_on = client.await_ready, client.send
+
+    def is_ready(node_id: Any, timeout_ms: float = REQUEST_TIMEOUT_MS) -> bool:
+        try:
+            return bool(await_ready(node_id, timeout_ms))
+        except KafkaError:
+            return False  # As its caller expects; what it raises costs the caller its request.
+
+    def send(node_id: Any, request: Any, **options: Any) -> Any:
+        answer = pass_on(node_id, request, **options)
+        if isinstance(request, ProduceRequest):
+            return answer  # These are sent again by themselves.
+        told = Future()
+
+        def fail(error: BaseException) -> None:
+            # Only a lost connection makes the library ask again.
+            is_late = isinstance(error, RequestTimedOutError)
+            told.failure(KafkaConnectionError(str(error)) if is_late else error)
+
+        answer.add_callback(told.success)
+        answer.add_errback(fail)
+        return told
+
+    client.await_ready, client.send = is_ready, send

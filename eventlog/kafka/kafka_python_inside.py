@@ -45,8 +45,13 @@ def thread_of(producer: Any) -> Any:
 
 
 def manager_of(client: Any) -> Any:
-    """The keeper of a client's connections; `.auth_failure(node)` is a login's last refusal."""
+    """The keeper of a network client's connections."""
     return client._manager
+
+
+def connections_of(client: Any) -> list[Any]:
+    """A network client's connections, whatever their state."""
+    return list(client._manager._conns.values())
 
 
 def network_of(consumer: Any) -> Any:

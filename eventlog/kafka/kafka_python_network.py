@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from eventlog.kafka.client_errors import AccessDenied
 from eventlog.kafka.kafka_python_faults import is_refusal, told
-from eventlog.kafka.kafka_python_inside import manager_of
+from eventlog.kafka.kafka_python_inside import connections_of, manager_of
 
 METADATA_BACKOFF_MS: Final = 20
 """Between two questions for the leaders of partitions (the library's own: 100 ms, also at start)"""
@@ -34,6 +34,7 @@ class Network:
         client.cluster.config["allow_auto_create_topics"] = False
         client.cluster.config["retry_backoff_ms"] = METADATA_BACKOFF_MS
         self._watch_connections(manager_of(client))
+        _drop_connections_at_close(client)
         client.cluster.set_topics(self._topics)
         return client
 
@@ -66,3 +67,19 @@ class Network:
         # A refusal stands until a connection succeeds: the next attempt may fail less clearly.
         if self._trouble is None or not is_refusal(self._trouble):
             self._trouble = error
+
+
+def _drop_connections_at_close(client: Any) -> None:
+    from kafka.errors import KafkaConnectionError
+
+    close = client.close
+
+    def drop_and_close(node_id: Any = None) -> None:
+        # By itself it waits for what is still to be written, and leaves the socket open for that.
+        if node_id is None:
+            client.cluster.close()  # Else it would connect again, to ask what became of them.
+            for connection in connections_of(client):
+                connection.close(KafkaConnectionError("closed by us"))
+        close(node_id)
+
+    client.close = drop_and_close
