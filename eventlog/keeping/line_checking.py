@@ -14,7 +14,7 @@ from eventlog.errors import IntegrityError, SchemaError, SteplogError
 from eventlog.event import Event
 from eventlog.keeping.kept_records import checked_record
 from eventlog.keeping.kept_rows import KeptSession, Mark, RecordSource, blob_digests
-from eventlog.keeping.line_growth import summary_through
+from eventlog.keeping.line_growth import summary_before, summary_through
 from eventlog.keeping.line_plan import plan_chain, plan_to_digest
 from eventlog.keeping.line_reading import read_parts
 from eventlog.line_state import Claim, KnownEvent, LineState, VerdictKind
@@ -137,9 +137,7 @@ class _Rerun:
         if event.kind == "session_forked":
             self._summary = self._summary_of_parent(event)
         elif event.step > 0 and event.parent != head:
-            self._summary = summary_through(
-                self._source, self._kept, event.parent, step=event.step - 1
-            )
+            self._summary = summary_before(self._source, self._kept, self._summary, event)
         self._summary = self._summary.accept(event)
         if self._summary.must_rebuild:
             assert self._judged is not None

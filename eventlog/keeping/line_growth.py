@@ -14,7 +14,7 @@ from eventlog.errors import IntegrityError, StepNotFoundError
 from eventlog.event import NO_PARENT, Event
 from eventlog.keeping.kept_records import read_kept
 from eventlog.keeping.kept_rows import KeptSession, LineStore, Mark, RecordSource
-from eventlog.keeping.line_plan import plan_to_digest
+from eventlog.keeping.line_plan import LinePart, plan_own, plan_to_digest
 from eventlog.keeping.line_reading import read_parts
 from eventlog.line_state import Claim, LineState
 from eventlog.log import LogRecord
@@ -74,7 +74,7 @@ class LineGrowth:
             self.summary = SessionSummary.of_line(batch)
             return
         first = batch[0]
-        parts = plan_to_digest(self._store, self.kept, first.parent, step=first.step - 1)
+        parts = _plan_before(self._store, self.kept, self.summary, first)
         line = chain(_events_of(read_parts(self._store, parts)), batch)
         self.summary = SessionSummary.of_line(line)
 
@@ -95,7 +95,7 @@ class LineGrowth:
             if event.kind == "session_seeded":
                 return SessionSummary()
             return summary_of_prefix(self._store, event)
-        return summary_through(self._store, self.kept, event.parent, step=event.step - 1)
+        return summary_before(self._store, self.kept, self.summary, event)
 
 
 def summary_of_prefix(source: RecordSource, fork: Event) -> SessionSummary:
@@ -115,11 +115,32 @@ def summary_of_prefix(source: RecordSource, fork: Event) -> SessionSummary:
         return SessionSummary()
 
 
+def summary_before(
+    source: RecordSource, kept: KeptSession, summary: SessionSummary, event: Event
+) -> SessionSummary:
+    """The summary of the session's line that `event` stands on, as it goes back to before it.
+
+    `summary` is that of the line until now: a branch without its prefix stays without it.
+    """
+    return _summary_of_parts(source, _plan_before(source, kept, summary, event))
+
+
 def summary_through(
     source: RecordSource, kept: KeptSession, digest: bytes, *, step: int | None = None
 ) -> SessionSummary:
     """The summary of the chain that ends in the event `digest`, from the nearest stored one."""
-    parts = plan_to_digest(source, kept, digest, step=step)
+    return _summary_of_parts(source, plan_to_digest(source, kept, digest, step=step))
+
+
+def _plan_before(
+    source: RecordSource, kept: KeptSession, summary: SessionSummary, event: Event
+) -> list[LinePart]:
+    if kept.line.parent_session is None or summary.seeded:
+        return plan_to_digest(source, kept, event.parent, step=event.step - 1)
+    return plan_own(source, kept, event.parent, event.step - 1)
+
+
+def _summary_of_parts(source: RecordSource, parts: Sequence[LinePart]) -> SessionSummary:
     for index in range(len(parts) - 1, -1, -1):
         part = parts[index]
         mark = source.mark_before(part.number, part.attempt, part.end_step)

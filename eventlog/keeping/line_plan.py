@@ -112,13 +112,23 @@ def _unknown(kept: KeptSession, digest: bytes, step: int | None) -> StepNotFound
 
 def plan_chain(source: LineSource, kept: KeptSession, attempt: int, step: int) -> list[LinePart]:
     """The parts of the chain that ends in the session's own event (`attempt`, `step`)."""
-    own = [
+    return [*_prefix_of(source, kept), *_own_parts(source, kept, attempt, step)]
+
+
+def plan_own(source: LineSource, kept: KeptSession, digest: bytes, step: int) -> list[LinePart]:
+    """As `plan_to_digest` for one of the session's own events, without the prefix of a branch."""
+    attempt = _attempt_of(source, kept, step, digest)
+    if attempt is None:
+        raise _unknown(kept, digest, step)
+    return _own_parts(source, kept, attempt, step)
+
+
+def _own_parts(source: LineSource, kept: KeptSession, attempt: int, step: int) -> list[LinePart]:
+    claims = source.claims_of(kept.session_id)
+    return [
         LinePart(kept.number, kept.session_id, *part)
-        for part in standing_ranges(
-            source.claims_of(kept.session_id), attempt, step, session_id=kept.session_id
-        )
+        for part in standing_ranges(claims, attempt, step, session_id=kept.session_id)
     ]
-    return [*_prefix_of(source, kept), *own]
 
 
 def _prefix_of(source: LineSource, kept: KeptSession) -> list[LinePart]:

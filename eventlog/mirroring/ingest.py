@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from eventlog.codec import EncodedEvent, decode_event
 from eventlog.errors import EventCorruptError, SchemaError
-from eventlog.event import Event, session_id_problem
+from eventlog.event import Event, SessionForked, session_id_problem
 from eventlog.kafka.client import TopicRecord
 from eventlog.kafka.partitioning import partition_of
 from eventlog.keeping.line_growth import LineGrowth
@@ -52,7 +52,6 @@ class TopicIngest:
         self._touched: list[MirroredSession] = []
         self._spans: list[list[int]] = []
         self._counts: dict[int, list[int]] = {}
-        self._next_local = 0
 
     def take(self, fetched: Fetched) -> dict[int, SchemaError]:
         """Judge and store the records; the partitions that one of them stopped, and by what.
@@ -91,7 +90,6 @@ class TopicIngest:
         self._touched.clear()
         self._spans.clear()
         self._counts = {part: [0, 0] for part in nexts}
-        self._next_local = store.events_end
         return nexts
 
     def _judge(self, record: TopicRecord) -> None:
@@ -109,7 +107,7 @@ class TopicIngest:
         if not session.is_touched:
             session.is_touched = True
             self._touched.append(session)
-        if verdict.kind is not VerdictKind.ACCEPTED:
+        if verdict.kind is not _ACCEPTED:
             self._keep_skipped(record, session, encoded, verdict)
             return
         growth = session.growth
@@ -119,12 +117,15 @@ class TopicIngest:
             growth.take((encoded,))
         if growth.summary.must_rebuild:
             growth.rebuild((encoded,))
-        local = self._next_local
-        self._next_local = local + 1
-        session.last_offset = local
-        self.store.arrivals.append((growth.number, encoded))
+        session.last_offset = local = self.store.add_event(growth.number, encoded)
         self._counts[part][0] += 1
-        self._place(local, part, offset)
+        spans = self._spans
+        if spans:
+            span = spans[-1]
+            if span[1] == part and span[2] + span[3] == offset:
+                span[3] += 1
+                return
+        spans.append([local, part, offset, 1])
 
     def _open(self, part: int, key: bytes | None) -> MirroredSession:
         """The session that the key names, from the mirror or new."""
@@ -151,11 +152,14 @@ class TopicIngest:
         store, growth = self.store, session.growth
         if growth is None:
             growth = LineGrowth(store, session.session_id, None)
-            # A branch goes on from what its parent comes to, which may be in these records too.
-            self._store_sessions()
+            if isinstance(encoded.event.body, SessionForked):
+                # It goes on from what its parent comes to, which may be in these records too.
+                parent = self._sessions.get(encoded.event.body.parent_session.encode("utf-8"))
+                if parent is not None and parent.is_touched:
+                    self._store_session(parent)
             growth.take((encoded,))
             session.growth = growth
-            session.last_offset = self._next_local
+            session.last_offset = store.next_local
             growth.put(session.line.state, (), session.last_offset)
             if session.was_headless:
                 store.drop_headless(session.session_id)
@@ -166,15 +170,6 @@ class TopicIngest:
         if verdict.claim is not None:
             store.put_claim(session.session_id, verdict.claim)
         return growth
-
-    def _place(self, local: int, part: int, offset: int) -> None:
-        spans = self._spans
-        if spans:
-            span = spans[-1]
-            if span[1] == part and span[2] + span[3] == offset:
-                span[3] += 1
-                return
-        spans.append([local, part, offset, 1])
 
     def _keep_skipped(
         self, record: TopicRecord, session: MirroredSession, encoded: EncodedEvent, verdict: Verdict
@@ -211,7 +206,8 @@ class TopicIngest:
 
     def _finish(self, nexts: Mapping[int, int]) -> None:
         store = self.store
-        self._store_sessions()
+        for session in self._touched:
+            self._store_session(session)
         store.put_spans(self._counted_spans())
         for part, end in nexts.items():
             accepted, skipped = self._counts[part]
@@ -226,16 +222,15 @@ class TopicIngest:
         while len(self._sessions) > SESSIONS_KEPT:
             self._sessions.popitem(last=False)
 
-    def _store_sessions(self) -> None:
-        """Store the sessions that have changed, as they are now."""
-        for session in self._touched:
-            line = session.line.state
-            if session.growth is not None:
-                session.growth.put(line, (), session.last_offset)
-            elif line.counts.stopped:
-                new = not session.was_headless
-                self.store.put_headless(session.session_id, session.part, line, new=new)
-                session.was_headless = True
+    def _store_session(self, session: MirroredSession) -> None:
+        """Store the session as it is now."""
+        line = session.line.state
+        if session.growth is not None:
+            session.growth.put(line, (), session.last_offset)
+        elif line.counts.stopped:
+            new = not session.was_headless
+            self.store.put_headless(session.session_id, session.part, line, new=new)
+            session.was_headless = True
 
     def _counted_spans(self) -> list[Span]:
         before = {part: self.store.positions[part].accepted for part in self._counts}
@@ -246,6 +241,7 @@ class TopicIngest:
         return found
 
 
+_ACCEPTED: Final = VerdictKind.ACCEPTED
 _LOST: Final = "that session's events belong elsewhere"
 
 

@@ -49,9 +49,9 @@ class MirrorStore(SqliteStore):
         """Counts how often all that was remembered was forgotten."""
         self.source: Source | None = None
         self.positions: dict[int, Position] = {}
-        self.arrivals: list[tuple[int, EncodedEvent]] = []
-        """Accepted events of any sessions in their order, each with its session's number: stored
-        before anything is read, and at the end."""
+        self.next_local = 0
+        """The local offset of the next accepted event."""
+        self._uses: list[tuple[int, int, int, bytes]] = []
         self._before: dict[int, Position] = {}
         self._first_source: Source | None = None
         self._is_loaded = False
@@ -64,6 +64,7 @@ class MirrorStore(SqliteStore):
             self.positions = read_positions(self._db)
             require_headless_whole(self._db)
             self._is_loaded = True
+        self.next_local = self._end.events
         self._before = dict(self.positions)
         self._first_source = self.source
 
@@ -102,10 +103,16 @@ class MirrorStore(SqliteStore):
         found = self.positions[part]
         self.positions[part] = found._replace(next=start, lost=found.lost + start - found.next)
 
-    @property
-    def events_end(self) -> int:
-        """The local offset of the next accepted event, what has arrived counted."""
-        return self._end.events + len(self.arrivals)
+    def add_event(self, number: int, encoded: EncodedEvent) -> int:
+        """Store an accepted event after all others; its local offset."""
+        event, data, digest = encoded
+        local = self.next_local
+        self.next_local = local + 1
+        # Plain values only: what held the events themselves would cost twice as much to collect.
+        self._gathered.append((local, number, event.attempt, event.step, digest, data))
+        for blob in blob_digests(event):
+            self._uses.append((number, event.attempt, event.step, blob))
+        return local
 
     def own_page(self, number: int, after: tuple[int, int]) -> list[StoredEvent]:
         """Some of the session's events after (attempt, step), in log order."""
@@ -189,26 +196,12 @@ class MirrorStore(SqliteStore):
         self._db.execute("DELETE FROM marks WHERE session=?", (number,))
 
     def _insert_gathered(self) -> None:
-        if self.arrivals:
-            self._gather_arrivals()
+        if self._uses:
+            self._db.executemany("INSERT OR IGNORE INTO blob_refs VALUES(?, ?, ?, ?)", self._uses)
+            self._uses.clear()
+        self.since_checkpoint_bytes += sum(len(row[5]) for row in self._gathered)
+        self._end = self._end._replace(events=self.next_local)
         super()._insert_gathered()
-
-    def _gather_arrivals(self) -> None:
-        start = self._end.events
-        self._gathered += [
-            (offset, number, event.attempt, event.step, digest, data)
-            for offset, (number, (event, data, digest)) in enumerate(self.arrivals, start)
-        ]
-        self.since_checkpoint_bytes += sum(len(encoded.data) for _, encoded in self.arrivals)
-        uses = [
-            (number, event.attempt, event.step, digest)
-            for number, (event, _, _) in self.arrivals
-            for digest in blob_digests(event)
-        ]
-        if uses:
-            self._db.executemany("INSERT OR IGNORE INTO blob_refs VALUES(?, ?, ?, ?)", uses)
-        self._end = self._end._replace(events=start + len(self.arrivals))
-        self.arrivals.clear()
 
     def _count(self, *, headless: int = 0, orphans: int = 0) -> None:
         assert self.source is not None, "a source is begun before anything is stored"
@@ -231,6 +224,6 @@ class MirrorStore(SqliteStore):
 
     def _forget(self) -> None:
         super()._forget()
-        self.arrivals.clear()
+        self._uses.clear()
         self.generation += 1
         self._is_loaded = False
