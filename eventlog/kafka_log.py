@@ -162,14 +162,15 @@ class KafkaLog(EventLog):
     ) -> Future[Receipt]:
         """Queue an atomic append; a claim is made before this returns."""
         answer: Promised[Receipt] = Promised()
-        append = self._append_of(session_id, events, expected_step, head)
+        own = self._here()
+        append = _append_of(own, session_id, events, expected_step, head)
         if isinstance(append.events[0].event.body, SessionResumed):
             try:
-                answer.set_result(self._here().claiming.append_claim(append))
+                answer.set_result(own.claiming.append_claim(append))
             except SteplogError as error:
                 answer.set_exception(error)
         else:
-            self._submit(append, answer)
+            self._submit(own, append, answer)
         return answer
 
     def append_events(
@@ -181,11 +182,12 @@ class KafkaLog(EventLog):
         head: LineHead | None = None,
     ) -> Receipt:
         """Append all of `events` or none; return only when they are committed."""
-        append = self._append_of(session_id, events, expected_step, head)
+        own = self._here()
+        append = _append_of(own, session_id, events, expected_step, head)
         if isinstance(append.events[0].event.body, SessionResumed):
-            return self._here().claiming.append_claim(append)
+            return own.claiming.append_claim(append)
         answer: Awaited[Receipt] = Awaited()
-        self._submit(append, answer)
+        self._submit(own, append, answer)
         return answer.result()
 
     def take_over(
@@ -319,20 +321,9 @@ class KafkaLog(EventLog):
         }
         return (_open_again, (self.bootstrap, self.topic, str(self.folder), how))
 
-    def _append_of(
-        self,
-        session_id: str,
-        events: Sequence[EncodedEvent],
-        expected_step: int,
-        head: LineHead | None,
-    ) -> Append:
-        append = Append(session_id, tuple(events), expected_step, self.writer_id, head)
-        require_whole_batch(append)
-        return append
-
-    def _submit(self, append: Append, answer: Answer) -> None:
+    def _submit(self, own: _Own, append: Append, answer: Answer) -> None:
         deadline = time.monotonic() + self.append_deadline_s
-        self._here().writer.submit(
+        own.writer.submit(
             Request(
                 lambda committer: committer.stage(append),
                 answer,
@@ -372,6 +363,18 @@ class KafkaLog(EventLog):
 
     def _forget_parent(self) -> None:
         self._lock = threading.Lock()
+
+
+def _append_of(
+    own: _Own,
+    session_id: str,
+    events: Sequence[EncodedEvent],
+    expected_step: int,
+    head: LineHead | None,
+) -> Append:
+    append = Append(session_id, tuple(events), expected_step, own.writer_id, head)
+    require_whole_batch(append)
+    return append
 
 
 def _open_again(

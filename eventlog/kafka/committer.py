@@ -63,7 +63,7 @@ class KafkaCommitter:
         self._claimant = claimant
         self._deadline_s = deadline_s
         self._deadline = 0.0
-        self._judge = LineJudge(topic, mirrored, claimant, self._read_to_end)
+        self._judge = LineJudge(topic, mirrored, claimant, self._read_to_end, self._left_s)
         self._uncertain: dict[str, Wished | None] = {}
         self._staged: list[tuple[Request, Staged]] = []
 
@@ -92,8 +92,11 @@ class KafkaCommitter:
         for request, result in outcomes:
             for session_id in request.session_ids:
                 if not in_time:
-                    written = isinstance(result, Receipt) and not request.reconciles
-                    self._uncertain[session_id] = _wish_of(result) if written else None
+                    if isinstance(result, Receipt) and not request.reconciles:
+                        self._uncertain[session_id] = _wish_of(result)
+                    else:
+                        # What is known of an uncertain append already stays known.
+                        self._uncertain.setdefault(session_id, None)
                 elif request.reconciles and not isinstance(result, Failed):
                     self._uncertain.pop(session_id, None)
 
@@ -138,8 +141,13 @@ class KafkaCommitter:
     def _read_to_end(self, partitions: Collection[int]) -> None:
         self._topic.read_to_end(partitions, self._deadline)
 
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
     def _make_ready(self, staged: Sequence[tuple[Request, Staged]] = ()) -> None:
         """Have a producer; where it was lost, know what became of lines and of what was sent."""
+        if self._topic.is_ready:
+            return
         with faults_as_ours():
             self._topic.make_ready(
                 self._deadline, lambda: self._judge.reread(one for _, one in staged)

@@ -59,13 +59,15 @@ class LineJudge:
         mirrored: MirroredLines,
         claimant: Claimant,
         read_to_end: Callable[[Collection[int]], None],
+        left_s: Callable[[], float],
     ) -> None:
-        """`read_to_end` brings the mirror to the end of partitions, or raises."""
+        """`read_to_end` brings the mirror to the end of partitions, or raises; in time `left_s`."""
         self.sent = SentEvents()
         self._topic = topic
         self._mirrored = mirrored
         self._claimant = claimant
         self._read_to_end = read_to_end
+        self._left_s = left_s
         self._lines = OwnedLines(claimant.writer_id)
         self._begun: dict[str, _Begun] = {}
         self._at_end: set[int] = set()
@@ -206,6 +208,10 @@ class LineJudge:
             return Staged(append, judged.line, partition, read_back=True)
         if isinstance(append.events[0].event.body, SessionResumed):
             return Staged(append, judged.line, partition, self._needs_read_back(append, kept))
+        # A claim sent by who fenced this writer, and never committed, is found by `reread` only for
+        # lines that were held then.
+        if self._topic.initialisations > 1 and self._mirrored.aborted_claims(kept, self._left_s()):
+            raise _contested(append)
         self._hold(kept)
         return Staged(append, judged.line, partition, read_back=False)
 
@@ -249,13 +255,7 @@ class LineJudge:
         first = append.events[0]
         for attempt, digest in self._contested.get(append.session_id, ()):
             if attempt >= first.event.attempt and digest != first.digest:
-                raise FencedError(
-                    f"another writer began to claim the session (attempt {attempt}) and did not "
-                    "finish",
-                    hint="resume the session: it goes on under a new attempt",
-                    session_id=append.session_id,
-                    step=append.expected_step,
-                )
+                raise _contested(append)
 
     def refresh(self, partitions: Collection[int]) -> None:
         """Read partitions to their end, unless that was done since the last commit."""
@@ -263,6 +263,15 @@ class LineJudge:
         if missing:
             self._read_to_end(missing)
             self._at_end |= missing
+
+
+def _contested(append: Append) -> FencedError:
+    return FencedError(
+        "another writer began to claim the session, and did not finish",
+        hint="resume the session: it goes on under a new attempt",
+        session_id=append.session_id,
+        step=append.expected_step,
+    )
 
 
 def receipt_of(append: Append, offset: int) -> Receipt:

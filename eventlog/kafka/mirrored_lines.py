@@ -75,6 +75,15 @@ class MirroredLines:
             raise missing_event(kept.session_id, oldest)
         return ids
 
+    def aborted_claims(self, kept: KeptSession, timeout_s: float) -> int:
+        """How many claims were sent for the session after the one in force, and never committed."""
+        claim = self.claims_of(kept.session_id)[-1]
+        stored = self.event_at(kept.number, claim.attempt, claim.first_step)
+        if stored is None:
+            raise missing_event(kept.session_id, claim.first_step)
+        partition, offset = self._mirror.place_of(stored.offset)
+        return self._mirror.aborted_claims(kept.session_id, partition, offset, timeout_s=timeout_s)
+
     def position(self, partition: int) -> int:
         """Up to which offset of a partition this is known."""
         return self._mirror.cut().end(partition)

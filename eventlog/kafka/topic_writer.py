@@ -82,6 +82,11 @@ class TopicWriter:
         self._partition_count = 0
         self._proved: dict[int, int] = {}
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a producer that was not lost."""
+        return self._producer is not None
+
     def partition_of(self, session_id: str) -> int:
         """The partition that the session's records go to. Raises `SessionNotFoundError`."""
         require_session_name(session_id)

@@ -6,8 +6,10 @@ waking one costs some ten microseconds, which is a good part of a commit shared 
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, Generic, TypeVar, cast
+from concurrent.futures._base import FINISHED, PENDING, RUNNING
+from typing import Any, Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -59,27 +61,60 @@ class Promised(Future[T]):
 
     A `Future` is waited for by a `Condition`, which an interrupt can leave locked for good; the
     answering thread would then wait for ever. Here it is touched only when the answer is given.
+    And it is made only for who needs it (callbacks, `concurrent.futures.wait`): making one takes
+    longer than judging an append.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._state: str = PENDING
+        self._result: T | None = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
         self._given = threading.Lock()
         self._given.acquire()
         self._is_given = False
+        self._is_open = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_condition":
+            raise AttributeError(name)
+        with _condition_making:
+            return self.__dict__.setdefault("_condition", threading.Condition())
+
+    def running(self) -> bool:
+        """Whether it was begun and has no answer yet."""
+        return self._state == RUNNING
+
+    def done(self) -> bool:
+        """Whether it was answered or withdrawn."""
+        return self._is_given or self._state not in (PENDING, RUNNING)
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """It is begun; False where it was withdrawn."""
+        with _condition_making:
+            if "_condition" not in self.__dict__ and self._state == PENDING:
+                self._state = RUNNING
+                return True
+        return super().set_running_or_notify_cancel()
 
     def set_result(self, result: T) -> None:
         """Give the value."""
-        super().set_result(result)
+        if not self._finish(result, None):
+            super().set_result(result)
         self._open()
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Give the error."""
-        super().set_exception(exception)
+        if not self._finish(None, exception):
+            super().set_exception(exception)
         self._open()
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for what is given, and return or raise it."""
         self._await(timeout)
+        if self._state == FINISHED and self._exception is None:
+            return cast(T, self._result)
         return super().result(0 if timeout is not None else None)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -94,17 +129,41 @@ class Promised(Future[T]):
             self._open()
         return withdrawn
 
+    def _finish(self, result: T | None, exception: BaseException | None) -> bool:
+        """Take the answer, if nobody has had a condition made; False where somebody has."""
+        with _condition_making:
+            if "_condition" in self.__dict__ or self._state not in (PENDING, RUNNING):
+                return False
+            self._result, self._exception = result, exception
+            self._state = FINISHED
+            return True
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call `fn` with this once it is answered or withdrawn."""
+        super().add_done_callback(lambda _: self._call(fn))
+
+    def _call(self, fn: Callable[[Future[T]], object]) -> None:
+        # In the thread that answers, before it opens: the callback may ask for the answer.
+        self._is_given = True
+        fn(self)
+
     def _open(self) -> None:
-        if not self._is_given:
-            self._is_given = True
+        self._is_given = True
+        if not self._is_open:
+            self._is_open = True
             self._given.release()
 
     def _await(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._is_given:
+        # Callbacks run before the lock is opened, and may ask for the answer.
+        while not self.done():
             # In short turns: one of several waiters may be interrupted while the lock is its own.
             turn = _TURN_S if deadline is None else min(_TURN_S, deadline - time.monotonic())
             if turn <= 0:
                 return
             if self._given.acquire(timeout=turn):
                 self._given.release()
+
+
+_condition_making: Final = threading.Lock()
+"""Between who has a condition made and who gives an answer without one. Held for a few lines."""
