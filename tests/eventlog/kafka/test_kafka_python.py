@@ -1,0 +1,312 @@
+"""What we build around kafka-python, without a broker: gate, faults, secrets, and its inside."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, errors
+from kafka.future import Future
+from kafka.net.compat import KafkaNetClient
+from kafka.producer.sender import Sender
+from kafka.producer.transaction_manager import TransactionalRequestResult, TransactionManager
+from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest, ProduceRequest
+
+from eventlog.errors import ConfigError
+from eventlog.kafka.client_errors import (
+    AccessDenied,
+    BrokersUnavailable,
+    ClientFault,
+    ProducerBroken,
+    ProducerFenced,
+    RecordsCorrupt,
+    RecordsRefused,
+    RequestRefused,
+    TopicMissing,
+)
+from eventlog.kafka.connection import open_client
+from eventlog.kafka.kafka_python_faults import (
+    is_refusal,
+    library_faults,
+    to_fault,
+    to_producer_fault,
+)
+from eventlog.kafka.kafka_python_gate import Gate
+from eventlog.kafka.kafka_python_network import Network
+from eventlog.kafka.kafka_python_setup import make_endpoint, quieten_library
+from eventlog.kafka.security import KafkaSecurity
+
+NOWHERE = {"bootstrap_servers": ["127.0.0.1:1"], "api_version": (2, 4)}
+
+
+def answered(request: type) -> Any:
+    """A request of this kind, as far as the gate looks."""
+    return request.__new__(request)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """A gate whose client hands requests to `passed_by(gate)` instead of a broker."""
+    gate = Gate("topic")
+    client = KafkaNetClient(**NOWHERE)
+    client.passed, client.answers = [], []
+
+    def send(node_id: Any, request: Any, **options: Any) -> Any:
+        client.passed.append(type(request))
+        client.answers.append(Future())
+        return client.answers[-1]
+
+    client.send = send
+    monkeypatch.setattr("kafka.net.compat.KafkaNetClient", lambda **options: client)
+    gate.open()
+    yield gate
+    client.close()
+
+
+def passed_by(gate: Gate) -> list[type]:
+    """What reached the brokers."""
+    found: list[type] = gate.network.client.passed
+    return found
+
+
+def answers_of(gate: Gate) -> list[Any]:
+    """The brokers' answers, still to be given."""
+    found: list[Any] = gate.network.client.answers
+    return found
+
+
+def test_a_gate_tells_exactly_whether_records_were_handed_over(gate: Gate) -> None:
+    gate.begin()
+    gate.network.client.send(1, answered(EndTxnRequest))
+    assert not gate.has_sent
+    gate.network.client.send(1, answered(ProduceRequest))
+    assert gate.has_sent
+    gate.begin()
+    assert not gate.has_sent
+
+
+def test_nothing_passes_a_gate_that_is_shut(gate: Gate) -> None:
+    gate.begin()
+    gate.shut()
+    gate.shut()
+    for request in (ProduceRequest, EndTxnRequest, InitProducerIdRequest):
+        answer = gate.network.client.send(1, answered(request))
+        assert isinstance(answer.exception, errors.IllegalStateError)
+        assert not answer.retriable()
+    assert passed_by(gate) == []
+    assert not gate.has_sent
+
+
+def test_an_id_is_initialised_only_before_the_first_transaction(gate: Gate) -> None:
+    # Else a producer whose epoch was refused would take another, and fence its successor (KIP-360).
+    gate.network.client.send(1, answered(InitProducerIdRequest))
+    gate.begin()
+    answer = gate.network.client.send(1, answered(InitProducerIdRequest))
+    assert answer.failed()
+    assert passed_by(gate) == [InitProducerIdRequest]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (errors.RequestTimedOutError("late"), errors.KafkaConnectionError),
+        (errors.IllegalStateError("other"), errors.IllegalStateError),
+    ],
+)
+def test_a_request_that_times_out_is_a_lost_connection(
+    gate: Gate, error: Exception, told: type[Exception]
+) -> None:
+    # For anything else than a lost connection the library gives the producer up for good.
+    answer = gate.network.client.send(1, answered(EndTxnRequest))
+    answers_of(gate)[0].failure(error)
+    assert type(answer.exception) is told
+
+
+def test_a_coordinator_that_is_not_there_is_not_ready(gate: Gate) -> None:
+    # Where this raises, the library forgets the request that it was about to send.
+    assert gate.network.client.await_ready(7, timeout_ms=1) is False
+
+
+def test_no_question_for_a_topic_creates_it() -> None:
+    network = Network(["topic"])
+    client = network.open(**NOWHERE)
+    request = client.cluster.metadata_request()
+    assert request.allow_auto_topic_creation is False
+    assert [each.name for each in request.topics] == ["topic"]
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (errors.SaslAuthenticationFailedError("no"), AccessDenied),
+        (errors.TopicAuthorizationFailedError({"t"}), AccessDenied),
+        (errors.TransactionalIdAuthorizationFailedError(), AccessDenied),
+        (errors.UnsupportedSaslMechanismError(), AccessDenied),
+        (errors.KafkaConnectionError("[SSL: CERTIFICATE_VERIFY_FAILED] no"), AccessDenied),
+        (errors.UnknownTopicOrPartitionError(), TopicMissing),
+        (errors.CorruptRecordError("crc"), RecordsCorrupt),
+        (errors.KafkaTimeoutError("late"), BrokersUnavailable),
+        (errors.KafkaConnectionError("refused"), BrokersUnavailable),
+        (errors.NodeNotReadyError("1"), BrokersUnavailable),
+        (errors.NotLeaderForPartitionError(), BrokersUnavailable),
+        (OSError(113, "no route"), BrokersUnavailable),
+        (RuntimeError("NetworkSelector closed!"), BrokersUnavailable),
+        (errors.InvalidReplicationFactorError(), RequestRefused),
+        (errors.KafkaConfigurationError("bad"), RequestRefused),
+        (ValueError("bad"), RequestRefused),
+        (KeyError("bad"), RequestRefused),
+    ],
+)
+def test_each_error_of_the_library_is_one_of_ours(
+    error: Exception, expected: type[ClientFault]
+) -> None:
+    assert isinstance(error, library_faults())
+    fault = to_fault(error, "topic 't' at h:1")
+    assert type(fault) is expected
+    assert str(fault).startswith("topic 't' at h:1: ")
+    assert is_refusal(error) == (expected is AccessDenied)
+
+
+def test_every_error_class_of_the_library_becomes_one_of_ours() -> None:
+    classes = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.KafkaError)
+    ]
+    assert len(classes) > 100
+    for each in classes:
+        error = each({}) if each is errors.LogTruncationError else each()
+        assert isinstance(to_fault(error, "here"), ClientFault)
+        assert isinstance(
+            to_producer_fault([error], "here", sent=True), ProducerFenced | ProducerBroken
+        )
+
+
+def test_settings_in_an_error_are_not_told() -> None:
+    fault = to_fault(ValueError("Unrecognized configs: {'sasl_plain_password': 'S3cret'}"), "here")
+    assert "S3cret" not in str(fault)
+
+
+@pytest.mark.parametrize(
+    "causes",
+    [
+        [errors.ProducerFencedError()],
+        [errors.KafkaError("Cannot send"), errors.InvalidProducerEpochError()],
+        [errors.KafkaError("Invalid transition attempted from state BUMPING_PRODUCER_EPOCH to X")],
+        [errors.KafkaError("we are in an error state"), errors.ProducerFencedError()],
+    ],
+)
+def test_fencing_has_several_faces(causes: list[BaseException]) -> None:
+    assert type(to_producer_fault(causes, "here", sent=True)) is ProducerFenced
+
+
+@pytest.mark.parametrize("sent", [True, False])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (errors.InvalidProducerIdMappingError(), ProducerBroken),
+        (errors.KafkaError(errors.InvalidProducerIdMappingError()), ProducerBroken),
+        (errors.OutOfOrderSequenceNumberError(), ProducerBroken),
+        (errors.UnknownProducerIdError(), ProducerBroken),
+        (errors.InvalidTxnStateError(), ProducerBroken),
+        (errors.IllegalStateError("closed"), ProducerBroken),
+        (errors.MessageSizeTooLargeError(), RecordsRefused),
+        (errors.RecordListTooLargeError(), RecordsRefused),
+        (errors.InvalidTimestampError(), RecordsRefused),
+        (errors.TopicAuthorizationFailedError(), RecordsRefused),
+    ],
+)
+def test_what_is_no_fencing_breaks_the_producer(
+    error: Exception, expected: type[ProducerBroken], sent: bool
+) -> None:
+    fault = to_producer_fault([error], "here", sent=sent)
+    assert type(fault) is expected
+    assert isinstance(fault, ProducerBroken)
+    assert fault.sent is sent
+
+
+def test_passwords_are_passed_on_and_never_shown() -> None:
+    security = KafkaSecurity(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_username="ann",
+        sasl_password="S3cret",
+    )
+    endpoint = make_endpoint(("h:1",), "t", security)
+    options = endpoint.options()
+    assert options["sasl_plain_password"] == "S3cret"
+    assert options["sasl_plain_password"].encode() == b"S3cret"
+    for shown in (repr(options), f"{options}", repr(endpoint), endpoint.place):
+        assert "S3cret" not in shown
+
+
+def test_unusable_tls_files_are_told_before_any_connection(tmp_path: Any) -> None:
+    bad = tmp_path / "ca.pem"
+    bad.write_text("no certificate")
+    security = KafkaSecurity(security_protocol="SSL", ssl_cafile=str(bad))
+    with pytest.raises(AccessDenied, match=r"ca\.pem"):
+        open_client(["h:1"], "t", security)
+
+
+def test_the_library_s_log_is_quiet_unless_asked_for() -> None:
+    logger = logging.getLogger("kafka")
+    before = logger.level
+    try:
+        logger.setLevel(logging.NOTSET)
+        quieten_library()
+        assert not logging.getLogger("kafka.net.manager").isEnabledFor(logging.CRITICAL)
+        logger.setLevel(logging.DEBUG)
+        quieten_library()
+        assert logger.level == logging.DEBUG
+    finally:
+        logger.setLevel(before)
+
+
+def test_the_inside_of_the_library_is_as_we_use_it() -> None:
+    # `kafka_python_inside`, and the gate, lean on these names.
+    for owner, names in {
+        TransactionManager: ["begin_commit", "last_error"],
+        TransactionalRequestResult: ["wait"],
+        Sender: ["wakeup", "force_close", "is_alive"],
+        KafkaProducer: ["_unregister_cleanup", "init_transactions", "partitions_for"],
+        KafkaConsumer: ["assign", "seek", "poll", "end_offsets", "beginning_offsets"],
+        KafkaNetClient: ["send", "await_ready", "close", "cluster"],
+    }.items():
+        assert [name for name in names if not hasattr(owner, name)] == []
+    client = KafkaNetClient(**NOWHERE)
+    assert client._manager._conns == {}
+    assert {"allow_auto_create_topics", "retry_backoff_ms"} <= client.cluster.config.keys()
+    assert callable(client._manager.get_connection)
+    client.close()
+    producer = KafkaProducer(**NOWHERE, transactional_id="x", metrics_enabled=False)
+    assert producer._closed is False
+    assert producer.config["max_block_ms"]
+    producer._unregister_cleanup()
+    producer._closed = True
+    producer._sender.force_close()
+    producer._sender.join(10)
+    assert not producer._sender.is_alive()
+    consumer = KafkaConsumer(**NOWHERE, metrics_enabled=False)
+    assert consumer._subscription.assignment == {}
+    assert consumer._client.cluster is consumer._cluster
+    assert "fetch_max_wait_ms" in consumer._fetcher.config
+    consumer.close()
+
+
+def test_no_other_client_library_is_known() -> None:
+    with pytest.raises(ConfigError, match="kafka-java"):
+        open_client(["h:1"], "t", client="kafka-java")
+
+
+def test_opening_a_client_a_reader_and_a_producer_needs_no_network() -> None:
+    before = threading.active_count()
+    client = open_client(["127.0.0.1:1"], "t")
+    client.open_reader(committed=True).close()
+    producer = client.open_producer("id")
+    assert producer.transactional_id == "id"
+    producer.abandon()
+    client.close()
+    client.close()
+    assert threading.active_count() == before
