@@ -77,11 +77,7 @@ class Workspace:
 
     def __init__(self, place: OpenPlace) -> None:
         """Use `open_workspace`. Opening reads no events."""
-        self._opening = place.opening
-        self.folder = place.folder
-        self.log = place.log
-        self.blobs = place.blobs
-        self.snapshots = place.snapshots
+        self._opening, self.folder, self.log, self.blobs, self.snapshots = place
         self.reducers = ReducerRegistry()
         self._replayer = Replayer(self.log, self.blobs, self.snapshots, self.reducers)
         self._taker = SnapshotTaker(self.snapshots)
@@ -116,9 +112,8 @@ class Workspace:
         `session` None mints a UUIDv7. `state` is the first state, or a callable that gives the
         state and is asked again at every return of a tool. `if_exists`: `fail` raises
         `SessionExistsError`; `resume` goes on with the session under a new claim (a `state` that is
-        no callable is then not used: the session has one), with a closed one only if `reopen`;
-        `new` begins `session~2`, `~3`, and so on. `policy` is the model's version. `snapshots`
-        says when snapshots are taken (default: every 256 steps and at the end).
+        no callable is then not used), with a closed one only if `reopen`; `new` begins `session~2`.
+        `policy` is the model's version. `snapshots`: when; every 256 steps and at the end if None.
         """
         session_id = mint_session_id() if session is None else session
         default_reducer = "transcript" if isinstance(state, NotGiven) else "captured"

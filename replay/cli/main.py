@@ -49,7 +49,7 @@ VERBS: Final = {
     "close": Verb("close", "Claim an open session whose writer is gone, and close it."),
     "snapshot": Verb("snapshot", "List the snapshots that are kept, or take one."),
     "topic": Verb("topic", "Make a topic in Kafka that keeps what it is given."),
-    "mirror": Verb("mirror", "Bring this machine's copy of a log in Kafka up to date, and follow."),
+    "mirror": Verb("mirror", "Bring the local copy of a log in Kafka up to date."),
     "doctor": Verb("doctor", "Say what is wrong with the installation or the workspace."),
 }
 

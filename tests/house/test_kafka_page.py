@@ -21,8 +21,8 @@ def section(heading: str) -> str:
 
 def cells(text: str) -> list[list[str]]:
     """The cells of a section's tables, without their heads."""
-    rows = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip(" |") for cell in row] for row in rows if set(row[0]) - set("|- ")]
+    lines = [line for line in text.splitlines() if line.startswith("|") and set(line) - set("|-")]
+    return [[cell.strip() for cell in line.removeprefix("|").split("|")] for line in lines]
 
 
 def names(cell: str) -> list[str]:

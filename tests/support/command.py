@@ -43,7 +43,7 @@ class Ran(NamedTuple):
 class Command:
     """`steplog` on one workspace."""
 
-    def __init__(self, workspace: Path, capture: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, workspace: Path | str, capture: pytest.CaptureFixture[str]) -> None:
         self.workspace = workspace
         self._capture = capture
 
@@ -64,7 +64,7 @@ class Command:
         (row,) = self.rows(*arguments)
         return row
 
-    def at(self, workspace: Path) -> "Command":
+    def at(self, workspace: Path | str) -> "Command":
         """The same on another workspace."""
         return Command(workspace, self._capture)
 

@@ -30,11 +30,11 @@ def mirror(
         bool, typer.Option("--once", help="Up to the present end, no further.")
     ] = False,
 ) -> None:
-    """Bring this machine's copy of a log in Kafka up to date, and follow.
+    """Bring the local copy of a log in Kafka up to date.
 
-    Reads do so by themselves; this does it beforehand, so that they have little left to do. It goes
-    on while servers are away, and until SIGTERM (exit code 0) or Ctrl-C (130). It may be stopped or
-    killed at any point. How far it has come is told on stderr.
+    Reads do so by themselves; this does it beforehand, so that they have little left to do, and
+    then follows the log until SIGTERM (exit code 0) or Ctrl-C (130), also while servers are away.
+    It may be stopped or killed at any point. How far it has come is told on stderr.
 
     JSON keys: records, end.
     """

@@ -60,8 +60,8 @@ def show(
 
     With --json: events, one a line.
 
-    JSON keys: session, step, attempt, kind, event_id, event_digest, parent, offset, time, actor,
-    state_change, trace, body.
+    JSON keys: session, step, attempt, kind, event_id, event_digest, parent, partition, offset,
+    time, actor, state_change, trace, body.
     """
     if kind is not None and kind not in BODY_OF_KIND:
         raise typer.BadParameter(f"no kind {kind!r}; the kinds are {', '.join(BODY_OF_KIND)}")

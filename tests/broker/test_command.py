@@ -1,0 +1,231 @@
+"""The command on a workspace in Kafka: every verb, and what only such a workspace has."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventlog.kafka.connection import open_client
+from eventlog.kafka.schema_topic import schema_records, schema_topic_of
+from tests.replay.cli.test_docs import SECTIONS, table
+from tests.support.brokers import KafkaAddress
+from tests.support.command import Command, record_desk
+from tests.support.data import data_path
+from tests.support.kafka_workspace import KafkaPlace, kafka_place
+from tests.support.sources import ROOT
+
+SECRET = "hunter2-not-to-be-told"
+
+
+@pytest.fixture
+def place(kafka_broker: KafkaAddress, tmp_path: Path) -> Iterator[KafkaPlace]:
+    """A name for a topic of the test's own."""
+    with kafka_place(kafka_broker, tmp_path / "blobs", make=False) as place:
+        yield place
+
+
+@pytest.fixture
+def steplog(place: KafkaPlace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command on a workspace whose topic is not there yet."""
+    return Command(place.url(tmp_path / "here"), capsys)
+
+
+@pytest.fixture
+def desk(steplog: Command, place: KafkaPlace) -> Command:
+    """The command on a workspace with the session `desk/1`."""
+    place.make()
+    with steplog.open() as ws:
+        record_desk(ws)
+    return steplog
+
+
+def keys_of(verb: str) -> list[str]:
+    """The keys that the page lists for a verb."""
+    return [cell.strip("`") for cell in table(SECTIONS[verb], "key")]
+
+
+def test_a_topic_is_made_once_and_the_page_lists_its_keys(
+    steplog: Command, place: KafkaPlace, tmp_path: Path
+) -> None:
+    row = steplog.row("topic", "create", "--partitions", 3, "--set", "flush.messages=1")
+    assert list(row) == keys_of("topic")
+    assert (row["topic"], row["created"], row["partitions"]) == (place.topic, True, 3)
+    again = steplog("--json", "topic", "create")
+    assert (again.code, again.row["created"], again.row["schemas"]) == (0, False, 0)
+    assert not (tmp_path / "here").exists(), "a topic is made without a copy of it"
+
+
+def test_a_topic_that_forgets_is_told_with_the_fix(steplog: Command, place: KafkaPlace) -> None:
+    client = open_client(place.broker.bootstrap.split(","), place.topic)
+    client.create_topic(place.topic, 1, 1, {"retention.ms": "1000000"})
+    client.close()
+    ran = steplog("topic", "create")
+    assert ran.code == 1
+    assert "error: retention.ms: 1000000" in ran.err
+    assert "--add-config retention.ms=-1" in ran.err
+    found = {row["check"]: row for row in steplog("--json", "doctor").rows}
+    assert found["retention.ms"]["verdict"] == "failed"
+    assert found["partitions"]["verdict"] == "warning"
+    assert steplog("doctor").code == 1
+
+
+@pytest.mark.parametrize("arguments", [["topic", "create"], ["mirror"]])
+def test_a_local_workspace_has_neither(
+    steplog: Command, tmp_path: Path, arguments: list[str]
+) -> None:
+    local = steplog.at(tmp_path / "local")
+    local.open().close()
+    ran = local(*arguments)
+    assert ran.code == 2
+    assert "kafka://" in ran.err
+
+
+def test_doctor_on_a_topic_as_it_should_be(desk: Command) -> None:
+    rows = {row["check"]: row for row in desk.rows("doctor")}
+    assert {name for name, row in rows.items() if row["verdict"] == "failed"} == set()
+    wanted = {"kafka-python", "crc32c", "security", "retention.ms", "schemas", "workspace"}
+    assert wanted <= set(rows)
+
+
+def test_doctor_without_a_topic_and_without_servers(steplog: Command, tmp_path: Path) -> None:
+    rows = {row["check"]: row for row in steplog("--json", "doctor").rows}
+    assert rows["topic"]["verdict"] == "failed"
+    assert "steplog topic create" in rows["topic"]["hint"]
+    assert not (tmp_path / "here").exists(), "looking leaves nothing behind"
+
+
+def test_every_verb_that_reads(desk: Command) -> None:
+    assert [row["session"] for row in desk.rows("sessions")] == ["desk/1"]
+    assert len(desk.rows("show", "desk/1")) == 12
+    assert [row["status"] for row in desk.rows("calls")] == ["ok", "error", "ok", "open"]
+    assert desk.row("replay", "desk/1@2", "--path", "n")["state"] == 1
+    assert desk.row("check")["verdict"] == "ok"
+    assert desk("diff", "desk/1@0", "desk/1@2").code == 1
+    rows = desk.rows("tail", "-n", 3)
+    assert [row["step"] for row in rows] == [9, 10, 11]
+    assert rows == desk.rows("show", "desk/1")[-3:]
+
+
+def test_every_verb_that_writes(desk: Command) -> None:
+    branch = desk.row("fork", "desk/1@2", "--name", "desk/1/B")
+    assert branch["parent_step"] == 2
+    with desk.open() as ws:
+        ws.record("open", environment="desk")
+    assert desk.row("close", "open")["attempt"] == 2
+    assert desk.row("snapshot", "take", "desk/1@2")["step"] == 2
+    assert {row["session"] for row in desk.rows("snapshot", "list")} >= {"desk/1"}
+    assert {row["verdict"] for row in desk.rows("check")} == {"ok"}
+    assert len(desk.rows("sessions")) == 3
+
+
+def test_an_import_is_the_same_events_as_in_a_folder(
+    steplog: Command, place: KafkaPlace, tmp_path: Path
+) -> None:
+    place.make()
+    traces = [
+        data_path("traces", "nemo_gym", "blackjack.rollouts.jsonl"),
+        data_path("traces", "nemo_gym", "aviary.rollouts.jsonl"),
+    ]
+    local = steplog.at(tmp_path / "local")
+    for trace in traces:
+        assert steplog("import", trace).code == local("import", trace).code
+    assert len(local.rows("sessions")) > 4
+    for row in local.rows("sessions"):
+        name = row["session"]
+        assert steplog.row("sessions", "--prefix", name) == row
+        digests = [
+            [(event["step"], event["event_digest"]) for event in one.rows("show", name)]
+            for one in (local, steplog)
+        ]
+        assert digests[0] == digests[1]
+        states = [one.row("replay", name)["state_digest"] for one in (local, steplog)]
+        assert states[0] == states[1]
+    assert {row["verdict"] for row in steplog.rows("check")} == {"ok"}
+    assert steplog("import", traces[0]).code == 0, "again: nothing is added"
+
+
+def test_a_mirror_of_another_machine(desk: Command, place: KafkaPlace, tmp_path: Path) -> None:
+    other = desk.at(place.url(tmp_path / "other"))
+    assert other("--no-refresh", "--json", "sessions").rows == []
+    row = other("--json", "mirror", "--once").row
+    assert list(row) == keys_of("mirror")
+    assert row["records"] == 12
+    assert row["end"]
+    assert [each["session"] for each in other.rows("--no-refresh", "sessions")] == ["desk/1"]
+    assert other("--json", "mirror", "--once").row["records"] == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_mirror_follows_until_it_is_told_to_stop(
+    desk: Command, place: KafkaPlace, tmp_path: Path, number: int, code: int
+) -> None:
+    other = desk.at(place.url(tmp_path / "other"))
+    arguments = [sys.executable, "-m", "replay.cli", "-w", str(other.workspace), "--json", "mirror"]
+    with subprocess.Popen(
+        arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as service:
+        try:
+            wait_for(lambda: len(other("--no-refresh", "--json", "sessions").rows) == 1)
+            with desk.open() as ws, ws.record("later", environment="desk"):
+                pass
+            wait_for(lambda: len(other("--no-refresh", "--json", "sessions").rows) == 2)
+            service.send_signal(number)
+            out, err = service.communicate(timeout=20)
+        finally:
+            service.kill()
+    assert service.returncode == code, err
+    assert '"records":14' in out
+    assert "up to date" in err
+
+
+def wait_for(holds: "object") -> None:
+    """Until it holds; for half a minute at most."""
+    deadline = time.monotonic() + 30
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_check_holds_the_schema_topic_against_ours(desk: Command, place: KafkaPlace) -> None:
+    client = open_client(place.broker.bootstrap.split(","), place.topic)
+    (key,) = schema_records()
+    client.publish(schema_topic_of(place.topic), [(key, b'"string"')])
+    client.close()
+    ran = desk("--json", "check")
+    assert ran.code == 4
+    assert [row["session"] for row in ran.rows] == ["(log)", "desk/1"]
+    assert "is not the shipped schema" in ran.err
+    assert [row["verdict"] for row in desk("--json", "--no-refresh", "check").rows] == ["ok"]
+
+
+@pytest.mark.parametrize("verbose", [[], ["-v"]])
+def test_no_answer_and_no_error_holds_a_secret(
+    steplog: Command,
+    place: KafkaPlace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verbose: list[str],
+) -> None:
+    monkeypatch.setenv("STEPLOG_KAFKA_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+    monkeypatch.setenv("STEPLOG_KAFKA_SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("STEPLOG_KAFKA_SASL_USERNAME", "me")
+    monkeypatch.setenv("STEPLOG_KAFKA_SASL_PASSWORD", SECRET)
+    for arguments in (["sessions"], ["topic", "create"], ["doctor"], ["mirror", "--once"]):
+        for options in ([], ["--json"]):
+            ran = steplog(*verbose, *options, *arguments)
+            assert ran.code in (1, 2, 7), arguments
+            assert SECRET not in ran.out + ran.err
+    monkeypatch.delenv("STEPLOG_KAFKA_SASL_PASSWORD")
+    bad = f"kafka://me:{SECRET}@{place.broker.bootstrap}/{place.topic}"
+    for arguments in (["sessions"], ["topic", "create"], ["doctor"], ["show", "x"]):
+        ran = steplog.at(bad)(*verbose, *arguments)
+        assert ran.code in (1, 2)
+        assert SECRET not in ran.out + ran.err
+    for file in (path for path in tmp_path.rglob("*") if path.is_file()):
+        assert SECRET.encode() not in file.read_bytes()
+    assert SECRET not in os.environ.values()
