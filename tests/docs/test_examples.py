@@ -24,6 +24,11 @@ _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>.*?) -->\n)?^```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 EXAMPLES_LINES_MAX = 40
+KAFKA_PYTHONS_OWN = [
+    f"-Wignore:{name} is deprecated:DeprecationWarning" for name in ("read_text", "open_text")
+]
+"""What it warns of when it is imported, as in the settings of pytest."""
+
 ADDED_LINES_MAX = 5
 
 
@@ -42,7 +47,7 @@ def run_python(code: str, folder: Path, name: str) -> str:
     file = folder / f"{name.removesuffix('.py').replace(' ', '_')}.py"
     file.write_text(code, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(file)],
+        [sys.executable, "-W", "error", *KAFKA_PYTHONS_OWN, str(file)],
         cwd=folder,
         capture_output=True,
         text=True,
