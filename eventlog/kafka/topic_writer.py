@@ -7,11 +7,12 @@ it. Used by one thread, the writer's.
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from eventlog.codec import EncodedEvent, decode_event
-from eventlog.errors import SessionNotFoundError, SteplogError
+from eventlog.errors import LogUnavailableError, SessionNotFoundError, SteplogError
 from eventlog.event import session_id_problem
 from eventlog.kafka.client import OutgoingRecord, TopicClient, TopicProducer, TopicRecord
 from eventlog.kafka.client_errors import (
@@ -30,6 +31,9 @@ FENCED_WAIT_S: Final = 0.25
 
 INITIALISE_TRY_S: Final = 10.0
 """One attempt to initialise takes at most so long; others follow until the deadline."""
+
+LOOK_EVERY_S: Final = 5.0
+"""While it writes, the mirror is asked so often whether the topic is still the same."""
 
 FETCH_WAIT_S: Final = 0.2
 """A fetch waits so long for records that are still hidden by an open transaction."""
@@ -79,13 +83,14 @@ class TopicWriter:
         self._producer: TopicProducer | None = None
         self._was_fenced = False
         self._deadline = 0.0
+        self._next_look = 0.0
         self._partition_count = 0
         self._proved: dict[int, int] = {}
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a producer that was not lost."""
-        return self._producer is not None
+        """Whether there is a producer that was not lost, and the topic was looked at lately."""
+        return self._producer is not None and time.monotonic() < self._next_look
 
     def partition_of(self, session_id: str) -> int:
         """The partition that the session's records go to. Raises `SessionNotFoundError`."""
@@ -101,6 +106,7 @@ class TopicWriter:
         `ClientFault`, or what `reread` raises.
         """
         self._deadline = deadline
+        self._require_same_topic()
         while self._producer is None:
             try:
                 self._renew(deadline, reread)
@@ -189,6 +195,18 @@ class TopicWriter:
         if self._producer is not None:
             self._producer.abandon()
             self._producer = None
+
+    def _require_same_topic(self) -> None:
+        """Now and then: a topic that was deleted and made anew would be written to silently.
+
+        Raises `TopicChangedError`.
+        """
+        if time.monotonic() < self._next_look:
+            return
+        # Brokers that do not answer will not commit either, and say so then.
+        with suppress(LogUnavailableError):
+            self._mirror.refresh((), timeout_s=self._left_s())
+        self._next_look = time.monotonic() + LOOK_EVERY_S
 
     def _renew(self, deadline: float, reread: Callable[[], None]) -> None:
         if self._was_fenced:
