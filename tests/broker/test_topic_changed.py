@@ -16,14 +16,14 @@ from tests.support.recorded import append_all, seeded_chain
 def test_the_writer_looks_at_the_topic_now_and_then(
     kafka_broker: KafkaAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(topic_writer, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(source_watch, "IDENTIFY_EVERY_S", 0.0)
     topic = kafka_broker.new_topic()
     bootstrap = kafka_broker.bootstrap.split(",")
     client = open_client(bootstrap, topic)
     try:
         with KafkaLog(bootstrap, topic, tmp_path, append_deadline_s=20.0) as log:
             chain = seeded_chain(log, "s")
-            monkeypatch.setattr(topic_writer, "LOOK_EVERY_S", 0.0)
-            monkeypatch.setattr(source_watch, "IDENTIFY_EVERY_S", 0.0)
             append_all(log, [chain.call()])
             client.delete_topic(topic)
             client.create_topic(topic, 1, 1, {})

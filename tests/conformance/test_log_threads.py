@@ -57,7 +57,9 @@ def test_handles_that_take_over_at_once_all_but_the_last_are_fenced(keeper: Keep
         [partial(h.take_over, ["s"], stands_on=stands_on, reason="x") for h in handles]
     )
     attempts = sorted(result["s"] for result in results)  # type: ignore[index]
-    assert attempts == [2, 3, 4, 5, 6, 7]
+    # A number that a claim was sent with is used up, also where its sender was fenced meanwhile.
+    assert len(set(attempts)) == 6
+    assert attempts[0] >= 2
     chain.head = keeper.log.session_info("s").head
     event = chain.call()
     results = all_at_once([partial(append_all, h, [event]) for h in handles])
