@@ -22,7 +22,10 @@ def section(heading: str) -> str:
 def cells(text: str) -> list[list[str]]:
     """The cells of a section's tables, without their heads."""
     lines = [line for line in text.splitlines() if line.startswith("|") and set(line) - set("|-")]
-    return [[cell.strip() for cell in line.removeprefix("|").split("|")] for line in lines]
+    return [
+        [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+        for line in lines
+    ]
 
 
 def names(cell: str) -> list[str]:
