@@ -1,11 +1,16 @@
 """Opening a workspace: made when asked for, never by accident, and never over lost data."""
 
+import logging
+import pickle
 from pathlib import Path
 
 import pytest
 
 from eventlog.errors import ConfigError, EventCorruptError, LogUnavailableError, SteplogError
+from replay.place import find_kafka_place
 from replay.workspace import open_workspace
+
+SECRET = "hunter2-not-to-be-told"
 
 
 def record_one(folder: Path) -> None:
@@ -56,3 +61,77 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(SteplogError, match="file") as raised:
         open_workspace(tmp_path / "file" / "ws")
     assert isinstance(raised.value, LogUnavailableError | ConfigError)
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_a_password_for_kafka_is_nowhere_to_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by_file: bool
+) -> None:
+    folder = tmp_path / "here"
+    monkeypatch.setenv("STEPLOG_KAFKA_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+    monkeypatch.setenv("STEPLOG_KAFKA_SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("STEPLOG_KAFKA_SASL_USERNAME", "me")
+    if by_file:
+        (tmp_path / "password").write_text(SECRET)
+        monkeypatch.setenv("STEPLOG_KAFKA_SASL_PASSWORD_FILE", str(tmp_path / "password"))
+    else:
+        monkeypatch.setenv("STEPLOG_KAFKA_SASL_PASSWORD", SECRET)
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="kafka")  # as a user may who looks for a fault
+    url = f"kafka://127.0.0.1:1/t?folder={folder}"
+    found = find_kafka_place(url)
+    assert found is not None
+    assert found.security.sasl_password == SECRET
+    with open_workspace(url) as ws:
+        told = [repr(ws), str(ws), repr(ws.log), repr(found), str(found), str(found.location)]
+        with pytest.raises(SteplogError) as caught:
+            ws.log.mirror.refresh(timeout_s=0.5)  # type: ignore[attr-defined]
+        error: BaseException | None = caught.value
+        while error is not None:
+            told.append(f"{error!r} {error} {vars(error)}")
+            error = error.__cause__ or error.__context__
+        pickled = [pickle.dumps(ws), pickle.dumps(ws.log), pickle.dumps(caught.value)]
+        with pytest.raises(TypeError, match="is not pickled"):
+            pickle.dumps(found)
+        with pickle.loads(pickled[0]) as again, pickle.loads(pickled[1]) as log:
+            assert again.log.security == log.security == found.security
+    assert caplog.text, "the client library's own log is looked at too"
+    assert SECRET not in caplog.text + " ".join(told)
+    assert not any(SECRET.encode() in data for data in pickled)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    assert not any(SECRET.encode() in path.read_bytes() for path in files)
+
+
+def test_a_folder_says_where_its_log_is(tmp_path: Path) -> None:
+    (tmp_path / "steplog.toml").write_text(
+        'format = 1\nname = "w"\nlog = "kafka://b:9092/runs?blobs=/shared"\n'
+    )
+    found = find_kafka_place(tmp_path)
+    assert found is not None
+    assert (found.location.topic, found.location.folder) == ("runs", tmp_path)
+    with open_workspace(tmp_path, create=False, refresh=False) as ws:
+        assert list(ws.sessions()) == []
+        assert repr(ws) == f"Workspace('kafka://b:9092/runs?folder={tmp_path}&blobs=/shared')"
+    assert find_kafka_place(tmp_path / "none") is None
+
+
+def test_a_mirror_that_is_gone_is_no_loss(tmp_path: Path) -> None:
+    url = f"kafka://127.0.0.1:1/t?folder={tmp_path / 'here'}"
+    for _ in range(2):
+        with open_workspace(url, refresh=False) as ws:
+            assert list(ws.sessions()) == []
+        (tmp_path / "here" / "mirror.db").unlink()
+
+
+@pytest.mark.parametrize(
+    "place", ["kafka://b/t", "kafka:/b:1/t", "kafka://u:p@b:1/t", Path("kafka://b:1/t")]
+)
+def test_a_url_that_is_none_makes_no_folder(
+    place: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="Kafka URL"):
+        open_workspace(place)
+    assert list(tmp_path.iterdir()) == []
