@@ -4,19 +4,27 @@ Its face has no commit with a deadline, and no way to close a producer without f
 it knows about refused logins and positions it tells only late, or slowly.
 """
 
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
+
+WAKE_EVERY_S: Final = 0.1
 
 
-def begin_commit(producer: Any) -> Any:
-    """Start the commit of the producer's transaction: `commit_transaction` without its wait.
+def commit_by(producer: Any, deadline: float) -> bool:
+    """`commit_transaction` with a deadline (monotonic); False if the time was up.
 
-    Returns what it waits for: `.wait(timeout_ms)` is True once committed, False when the time is
-    up, and raises what went wrong. Without a time it waits for ever while no broker answers.
+    Raises what went wrong. By itself the library waits for ever while no broker answers; and where
+    records were refused after the commit began, its thread sleeps on the news until it is woken.
     """
     result = producer._transaction_manager.begin_commit()
-    producer._sender.wakeup()
-    return result
+    while True:
+        producer._sender.wakeup()
+        left_s = deadline - time.monotonic()
+        if result.wait(min(WAKE_EVERY_S, max(0.0, left_s)) * 1_000):
+            return True
+        if left_s <= 0:
+            return False
 
 
 def last_error(producer: Any) -> BaseException | None:
@@ -52,6 +60,27 @@ def manager_of(client: Any) -> Any:
 def connections_of(client: Any) -> list[Any]:
     """A network client's connections, whatever their state."""
     return list(client._manager._conns.values())
+
+
+def hear_last_words(connection: Any) -> None:
+    """What a broker says before it closes a new connection is heard, and then its closing.
+
+    The library drops an answer that arrives together with the end of the connection: so does the
+    one that says why a login failed, most of the time.
+    """
+    made = connection.connection_made
+
+    def connection_made(transport: Any) -> None:
+        receive = transport._sock_recv
+
+        def receive_all() -> tuple[bytes, Exception | None]:
+            data, error = receive()
+            return data, (None if data else error)
+
+        transport._sock_recv = receive_all
+        made(transport)
+
+    connection.connection_made = connection_made
 
 
 def network_of(consumer: Any) -> Any:

@@ -5,10 +5,11 @@ password is wrong. So each connection is asked here what became of it.
 """
 
 from typing import Any, Final
+from weakref import WeakSet
 
 from eventlog.kafka.client_errors import AccessDenied
 from eventlog.kafka.kafka_python_faults import is_refusal, told
-from eventlog.kafka.kafka_python_inside import connections_of, manager_of
+from eventlog.kafka.kafka_python_inside import connections_of, hear_last_words, manager_of
 
 METADATA_BACKOFF_MS: Final = 20
 """Between two questions for the leaders of partitions (the library's own: 100 ms, also at start)"""
@@ -50,10 +51,13 @@ class Network:
 
     def _watch_connections(self, manager: Any) -> None:
         get_connection = manager.get_connection
+        known: WeakSet[Any] = WeakSet()
 
         def watched(*node: Any, **options: Any) -> Any:
             connection = get_connection(*node, **options)
-            if not connection.init_future.is_done:
+            if connection not in known:
+                known.add(connection)
+                hear_last_words(connection)
                 connection.init_future.add_callback(self._note_success)
                 connection.init_future.add_errback(self._note_trouble)
             return connection

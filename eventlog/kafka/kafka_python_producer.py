@@ -22,7 +22,7 @@ from eventlog.kafka.inherited import watch
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault, to_producer_fault
 from eventlog.kafka.kafka_python_gate import Gate
 from eventlog.kafka.kafka_python_inside import (
-    begin_commit,
+    commit_by,
     end_at_once,
     last_error,
     leave_exit_alone,
@@ -90,8 +90,7 @@ class KafkaPythonProducer(TopicProducer):
             send, keep = producer.send, futures.append
             for partition, timestamp_ms, key, value in records:
                 keep(send(topic, value, key, None, partition, timestamp_ms))
-            result = begin_commit(producer)
-            is_committed = result.wait(max(0.0, deadline - time.monotonic()) * 1_000)
+            is_committed = commit_by(producer, deadline)
             if is_committed:
                 offsets = [future.value.offset for future in futures]
                 if min(offsets) >= 0:
