@@ -16,7 +16,7 @@ from tests.replay.cli.test_docs import SECTIONS, table
 from tests.support.brokers import KafkaAddress
 from tests.support.command import Command, record_desk
 from tests.support.data import data_path
-from tests.support.kafka_workspace import KafkaPlace, kafka_place
+from tests.support.kafka_workspace import PARTITIONS, KafkaPlace, kafka_place
 from tests.support.sources import ROOT
 
 SECRET = "hunter2-not-to-be-told"
@@ -229,3 +229,23 @@ def test_no_answer_and_no_error_holds_a_secret(
     for file in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert SECRET.encode() not in file.read_bytes()
     assert SECRET not in os.environ.values()
+
+
+def test_a_topic_that_lost_its_oldest_records_is_read_only_when_allowed(
+    desk: Command, place: KafkaPlace, tmp_path: Path
+) -> None:
+    from kafka import TopicPartition
+
+    assert len(desk.rows("sessions")) == 1
+    with place.broker.admin() as admin:
+        places = [TopicPartition(place.topic, partition) for partition in range(PARTITIONS)]
+        admin.delete_records(dict.fromkeys(places, -1))
+    with desk.open() as ws, ws.record("after", environment="desk"):
+        pass
+    assert len(desk.rows("sessions")) == 2, "this machine has them still"
+    other = desk.at(place.url(tmp_path / "other"))
+    refused = other("sessions")
+    assert refused.code == 4
+    assert "--allow-truncated" in refused.err
+    assert [row["session"] for row in other.rows("--allow-truncated", "sessions")] == ["after"]
+    assert other("doctor").code == 1
