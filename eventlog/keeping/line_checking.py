@@ -122,7 +122,7 @@ class _Rerun:
             yield self._finding("EventCorruptError", "the head row is not what the events give")
         if kept.last_offset != self._last_offset:
             yield self._finding("EventCorruptError", "the head row names another last offset")
-        if encode(kept.summary.to_value()) != encode(self._summary.to_value()):
+        if encode(kept.summary.to_value()) != encode(self._whole_summary().to_value()):
             yield self._finding("EventCorruptError", "the summary is not what the events give")
         if list(self._source.claims_of(kept.session_id)) != self._claims:
             yield self._finding("EventCorruptError", "the claims are not what the events give")
@@ -139,12 +139,16 @@ class _Rerun:
         elif event.step > 0 and event.parent != head:
             self._summary = summary_before(self._source, self._kept, self._summary, event)
         self._summary = self._summary.accept(event)
-        if self._summary.must_rebuild:
-            assert self._judged is not None
-            parts = plan_to_digest(self._source, self._kept, self._judged.digest, step=event.step)
+
+    def _whole_summary(self) -> SessionSummary:
+        """The summary after the record just taken, made anew where it no longer can be gone on."""
+        judged = self._judged
+        if self._summary.must_rebuild and judged is not None:
+            parts = plan_to_digest(self._source, self._kept, judged.digest, step=judged.prefix.step)
             self._summary = SessionSummary.of_line(
                 decode_event(record.data) for record in read_parts(self._source, parts)
             )
+        return self._summary
 
     def _summary_of_parent(self, fork: Event) -> SessionSummary:
         parent_id = self._kept.line.parent_session
@@ -155,7 +159,9 @@ class _Rerun:
 
     def _derived(self, record: LogRecord, event: Event) -> Finding | None:
         mark = self._marks.pop((event.attempt, event.step), None)
-        if mark is not None and encode(mark.summary.to_value()) != encode(self._summary.to_value()):
+        if mark is not None and (
+            encode(mark.summary.to_value()) != encode(self._whole_summary().to_value())
+        ):
             return self._finding(
                 "EventCorruptError", "a stored summary is not what the events give", record
             )

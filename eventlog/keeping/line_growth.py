@@ -78,6 +78,16 @@ class LineGrowth:
         line = chain(_events_of(read_parts(self._store, parts)), batch)
         self.summary = SessionSummary.of_line(line)
 
+    def rebuild_stored(self, line: LineState) -> None:
+        """As `rebuild`, where all that was taken is stored already, and `line` is the line now."""
+        assert self.kept is not None, "what is stored has a row"
+        head = line.line_head(self.session_id)
+        if _stands_alone(self.kept, self.summary):
+            parts = plan_own(self._store, self.kept, head.digest, head.step)
+        else:
+            parts = plan_to_digest(self._store, self.kept, head.digest, step=head.step)
+        self.summary = SessionSummary.of_line(_events_of(read_parts(self._store, parts)))
+
     def put(self, line: LineState, claims: Sequence[Claim], last_offset: int) -> None:
         """Store what was taken, but the events themselves: `line` is the line after them."""
         store, number = self._store, self.number
@@ -135,9 +145,14 @@ def summary_through(
 def _plan_before(
     source: RecordSource, kept: KeptSession, summary: SessionSummary, event: Event
 ) -> list[LinePart]:
-    if kept.line.parent_session is None or summary.seeded:
-        return plan_to_digest(source, kept, event.parent, step=event.step - 1)
-    return plan_own(source, kept, event.parent, event.step - 1)
+    if _stands_alone(kept, summary):
+        return plan_own(source, kept, event.parent, event.step - 1)
+    return plan_to_digest(source, kept, event.parent, step=event.step - 1)
+
+
+def _stands_alone(kept: KeptSession, summary: SessionSummary) -> bool:
+    """Whether it is a branch whose prefix could not be read: no seed went into its summary."""
+    return kept.line.parent_session is not None and not summary.seeded
 
 
 def _summary_of_parts(source: RecordSource, parts: Sequence[LinePart]) -> SessionSummary:
@@ -169,7 +184,7 @@ def regrow(store: LineStore, kept: KeptSession) -> SessionSummary:
         encoded = EncodedEvent(decode_event(record.data), record.data, record.digest)
         growth.take((encoded,))
         growth.kept = kept
-        if growth.summary.must_rebuild:
-            growth.rebuild((encoded,))
+    if growth.summary.must_rebuild:
+        growth.rebuild_stored(kept.line)
     growth.put(kept.line, (), kept.last_offset)
     return growth.summary

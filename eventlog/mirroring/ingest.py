@@ -115,8 +115,6 @@ class TopicIngest:
             growth = self._take_claim(session, encoded, verdict)
         else:
             growth.take((encoded,))
-        if growth.summary.must_rebuild:
-            growth.rebuild((encoded,))
         session.last_offset = local = self.store.add_event(growth.number, encoded)
         self._counts[part][0] += 1
         spans = self._spans
@@ -226,6 +224,8 @@ class TopicIngest:
         """Store the session as it is now."""
         line = session.line.state
         if session.growth is not None:
+            if session.growth.summary.must_rebuild:
+                session.growth.rebuild_stored(line)
             session.growth.put(line, (), session.last_offset)
         elif line.counts.stopped:
             new = not session.was_headless

@@ -39,7 +39,7 @@ def _adopt_waiting(store: MirrorStore, waits_for: str) -> list[str]:
         first = next(read_kept(store, kept))
         if summary_of_prefix(store, decode_event(first.data)).seeded:
             store.drop_orphan(waits_for, branch)
-            store.drop_marks(kept.number)
+            store.forget_summary(kept)
             regrow(store, kept)
             adopted.append(branch)
             continue

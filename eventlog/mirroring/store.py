@@ -52,6 +52,7 @@ class MirrorStore(SqliteStore):
         self.next_local = 0
         """The local offset of the next accepted event."""
         self._uses: list[tuple[int, int, int, bytes]] = []
+        self._rewritten: set[str] = set()
         self._before: dict[int, Position] = {}
         self._first_source: Source | None = None
         self._is_loaded = False
@@ -70,6 +71,10 @@ class MirrorStore(SqliteStore):
 
     def write_rows(self) -> None:
         """Write what is still gathered. Raises `MovedError` where a position is not what it was."""
+        for session_id in self._rewritten & self._changed.keys():
+            kept = self._new[session_id] = self._changed.pop(session_id)
+            self._db.execute("DELETE FROM head WHERE number=?", (kept.number,))
+        self._rewritten.clear()
         super().write_rows()
         self.since_checkpoint_bytes += PAGE_BYTES * _PAGES_PER_COMMIT
         for part, position in self.positions.items():
@@ -191,9 +196,13 @@ class MirrorStore(SqliteStore):
         )
         self._count(orphans=-1)
 
-    def drop_marks(self, number: int) -> None:
-        """Forget the session's stored summaries: they lack its prefix."""
-        self._db.execute("DELETE FROM marks WHERE session=?", (number,))
+    def forget_summary(self, kept: KeptSession) -> None:
+        """A branch's stored summary and marks lack its prefix: all of them are made anew.
+
+        Its row is written whole at the end: what comes of the seed never changes otherwise.
+        """
+        self._db.execute("DELETE FROM marks WHERE session=?", (kept.number,))
+        self._rewritten.add(kept.session_id)
 
     def _insert_gathered(self) -> None:
         if self._uses:
@@ -225,5 +234,6 @@ class MirrorStore(SqliteStore):
     def _forget(self) -> None:
         super()._forget()
         self._uses.clear()
+        self._rewritten.clear()
         self.generation += 1
         self._is_loaded = False
