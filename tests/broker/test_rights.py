@@ -1,4 +1,4 @@
-"""The rights that `docs/kafka.md` lists are enough; without them each answer is an error of ours."""
+"""The rights that `docs/kafka.md` lists are enough; without them answers are errors of ours."""
 
 import json
 from collections.abc import Iterator
