@@ -87,7 +87,8 @@ class KafkaAddress:
         wanted = {
             "num_partitions": partitions,
             "replication_factor": self.copies,
-            "configs": dict(settings or {}),
+            # Tests' events are of years ago: the brokers' default would delete them as too old.
+            "configs": {"retention.ms": "-1", **(settings or {})},
         }
         with self.admin() as admin:
             admin.create_topics({topic: wanted}, wait_for_metadata=True)

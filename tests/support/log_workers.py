@@ -1,0 +1,249 @@
+"""Writing processes under a test's hand: told what to do, stopped, continued, killed.
+
+What each was told by the log is in its `reports`, also after it was killed. The processes
+themselves run `tests/support/log_worker.py`.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.processes import ROOT, WARNINGS
+
+WORKER = "from tests.support.log_worker import main; main()"
+ANSWER_S_MAX = 90.0
+"""Every command is answered by then, whatever was done to processes and brokers."""
+
+
+class Report(NamedTuple):
+    """What a worker told: of which worker, in which order, and its fields."""
+
+    worker: str
+    name: str
+    facts: dict[str, Any]
+
+
+class Worker:
+    """One writing process."""
+
+    def __init__(self, name: str, options: dict[str, Any], errors: Path) -> None:
+        self.name = name
+        self.reports: list[Report] = []
+        self.writers: list[str] = []
+        """The writer ids of its handles, the last one's last."""
+        self.commands: dict[int, str] = {}
+        """Those that are not done yet."""
+        self.is_frozen = False
+        self.has_ended = False
+        """Whether all that it ever told was taken in."""
+        self.errors = errors
+        with errors.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, *WARNINGS, "-c", WORKER, json.dumps({**options, "name": name})],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.pipe = self.process.stdout.fileno()
+        self._told = b""
+        self._numbers = count()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is there, stopped or not."""
+        return self.process.poll() is None
+
+    def order(self, do: str, **arguments: Any) -> int:
+        """Give a command, without waiting; its number."""
+        number = next(self._numbers)
+        line = json.dumps({"do": do, "number": number, **arguments}) + "\n"
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(line.encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return number
+        self.commands[number] = f"{do} {arguments}"
+        return number
+
+    def take_in(self) -> list[Report]:
+        """The reports that have come since; what a killed process told last may be torn off."""
+        part = os.read(self.pipe, 1 << 20)
+        *lines, self._told = (self._told + part).split(b"\n")
+        new = []
+        for line in lines:
+            facts = json.loads(line)
+            report = Report(self.name, facts.pop("report"), facts)
+            if report.name == "opened":
+                self.writers.append(facts["writer"])
+            elif report.name == "done":
+                self.commands.pop(facts["number"], None)
+            new.append(report)
+        self.reports += new
+        if not part:
+            self.has_ended = True
+            self.commands.clear()
+        return new
+
+    def freeze(self) -> None:
+        """SIGSTOP; returns when it stands still."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        self.await_stop()
+
+    def await_stop(self, timeout_s: float = 30) -> None:
+        """Wait until it stands still, stopped by whomever."""
+        deadline = time.monotonic() + timeout_s
+        while _state_of(self.process.pid) not in "TZX":
+            assert time.monotonic() < deadline, f"{self.name} does not stop"
+            time.sleep(0.002)
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        """SIGCONT: it goes on as if no time had passed."""
+        self.is_frozen = False
+        if self.is_alive:
+            os.kill(self.process.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+        self.is_frozen = False
+
+    def let_go(self) -> None:
+        """Close the pipes of a process that has ended."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
+
+
+class Workers:
+    """All workers of one test on one topic; every report of theirs in the order it came."""
+
+    def __init__(self, bootstrap: str, topic: str, folder: Path, **options: Any) -> None:
+        self.options = {
+            "bootstrap": bootstrap,
+            "topic": topic,
+            "folder": str(folder),
+            "deadline_s": 30.0,
+            **options,
+        }
+        self.folder = folder
+        self.all: list[Worker] = []
+        self.reports: list[Report] = []
+        self.on_report: Callable[[Worker, Report], None] = lambda worker, report: None
+        self._selector = selectors.DefaultSelector()
+
+    def start(self, name: str | None = None, **options: Any) -> Worker:
+        """A further worker; it may be given commands at once."""
+        name = name or f"w{len(self.all)}"
+        worker = Worker(name, {**self.options, **options}, self.folder / f"{name}.err")
+        self.all.append(worker)
+        self._selector.register(worker.pipe, selectors.EVENT_READ, worker)
+        return worker
+
+    def pump(self, timeout_s: float = 0.0) -> None:
+        """Take in what workers have told; wait for the first of it for so long."""
+        for key, _ in self._selector.select(timeout_s):
+            self._read(key.data)
+
+    def await_until(self, is_so: Callable[[], bool], timeout_s: float = ANSWER_S_MAX) -> None:
+        """Take reports in until it is so."""
+        deadline = time.monotonic() + timeout_s
+        while not is_so():
+            assert time.monotonic() < deadline, f"not within {timeout_s} s\n{self.describe()}"
+            for worker in self.all:
+                # Killed ones end without a word; these have failed.
+                assert worker.process.poll() in (None, 0, -signal.SIGKILL), self.describe()
+            self.pump(0.05)
+
+    def ask(self, worker: Worker, do: str, **arguments: Any) -> dict[str, Any]:
+        """Give a command and wait until it is done; what it came to."""
+        number = worker.order(do, **arguments)
+        self.await_until(lambda: number not in worker.commands)
+        for report in reversed(worker.reports):
+            if report.name == "done" and report.facts["number"] == number:
+                return report.facts
+        raise AssertionError(f"{worker.name} ended in {do}: {self.errors_of(worker)}")
+
+    def kill(self, worker: Worker) -> None:
+        """SIGKILL, and take in what it had told."""
+        worker.kill()
+        while not worker.has_ended:
+            self._read(worker)
+
+    def finish(self) -> None:
+        """Let every worker go on, do what it was told, close its log and end."""
+        for worker in self.all:
+            if worker.is_alive:
+                worker.thaw()
+                worker.order("quit")
+        self.await_until(lambda: all(worker.has_ended for worker in self.all))
+
+    def end(self) -> None:
+        """Kill what is still there."""
+        for worker in self.all:
+            if worker.is_alive:
+                worker.kill()
+            worker.let_go()
+        self._selector.close()
+
+    def _read(self, worker: Worker) -> None:
+        for report in worker.take_in():
+            self.reports.append(report)
+            self.on_report(worker, report)
+        if worker.has_ended:
+            self._selector.unregister(worker.pipe)
+
+    def errors_of(self, worker: Worker) -> str:
+        """What it wrote to its standard error."""
+        return worker.errors.read_text(errors="replace")[-3_000:]
+
+    def describe(self) -> str:
+        """What each is at, for failures."""
+        return "\n".join(
+            f"{worker.name} (pid {worker.process.pid}, "
+            f"{'alive' if worker.is_alive else 'dead'}{', frozen' if worker.is_frozen else ''}): "
+            f"{list(worker.commands.values())[:3]} {self.errors_of(worker)}"
+            for worker in self.all
+        )
+
+    def count(self, name: str, **facts: Any) -> int:
+        """How many reports of this name have these facts."""
+        return sum(
+            report.name == name and facts.items() <= report.facts.items() for report in self.reports
+        )
+
+
+@contextmanager
+def working(bootstrap: str, topic: str, folder: Path, **options: Any) -> Iterator[Workers]:
+    """Workers that are all gone at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    workers = Workers(bootstrap, topic, folder, **options)
+    try:
+        yield workers
+    finally:
+        workers.end()
+
+
+def _state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "X"
