@@ -78,9 +78,17 @@ def quieten_library() -> None:
         logger.setLevel(logging.CRITICAL + 1)
 
 
+class _TlsSocket(ssl.SSLSocket):
+    """Closed when it is forgotten: so the library leaves those whose handshake did not end."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 def _tls_context(security: KafkaSecurity) -> ssl.SSLContext:
     """As the library makes it, but once, and here: it would find out about a bad file too late."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = _TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = security.ssl_check_hostname
     try:
