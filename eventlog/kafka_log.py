@@ -11,9 +11,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -22,27 +21,24 @@ from eventlog.codec import EncodedEvent
 from eventlog.config import security_in
 from eventlog.cut import Cut
 from eventlog.errors import LogError, SteplogError
-from eventlog.event import LineHead, SessionResumed, session_id_problem
+from eventlog.event import LineHead, SessionResumed
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.kafka.claiming import Claiming
+from eventlog.kafka.client import TopicClient
 from eventlog.kafka.committer import KafkaCommitter
 from eventlog.kafka.connection import open_client
 from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.mirrored_lines import MirroredLines
+from eventlog.kafka.mirrored_reading import MirroredReading
 from eventlog.kafka.partitioning import partition_of
-from eventlog.kafka.schema_topic import find_schema_damage
 from eventlog.kafka.security import KafkaSecurity
 from eventlog.kafka.topic_writer import TopicWriter, require_session_name
 from eventlog.keeping.append_rule import Append, require_whole_batch
 from eventlog.keeping.awaited import Awaited, Promised
 from eventlog.keeping.claims import Claimant, Takeover
-from eventlog.keeping.kept_records import read_kept
-from eventlog.keeping.kept_rows import require_group_name
-from eventlog.keeping.line_plan import plan_line
-from eventlog.keeping.line_reading import read_plan
 from eventlog.keeping.log_writer import LogWriter
 from eventlog.keeping.requests import Answer, Request
-from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
+from eventlog.log import Receipt
 from eventlog.mirror import Mirror
 from eventlog.recording.session_writer import wall_clock_us
 
@@ -94,7 +90,7 @@ class _Own:
         self.client.close()
 
 
-class KafkaLog(EventLog):
+class KafkaLog(MirroredReading):
     """A handle on the log in `topic`; its mirror is kept in `folder`. Opening asks no broker.
 
     Every method that must know the log's end raises `LogUnavailableError` where the brokers do not
@@ -146,6 +142,11 @@ class KafkaLog(EventLog):
     def mirror(self) -> Mirror:
         """The local copy that is read."""
         return self._here().mirror
+
+    @property
+    def client(self) -> TopicClient:
+        """What asks the brokers."""
+        return self._here().client
 
     @property
     def initialisations(self) -> int:
@@ -227,69 +228,6 @@ class KafkaLog(EventLog):
         with faults_as_ours():
             return self._here().mirror.refresh()
 
-    def read_session(
-        self,
-        session_id: str,
-        start_step: int = 0,
-        end_step: int | None = None,
-        *,
-        through: bytes | None = None,
-    ) -> Iterator[LogRecord]:
-        """The standing line's records, or those of the chain that ends in `through`."""
-        mirror = self._fresh()
-        plan = plan_line(mirror.reader, session_id, through)
-        return mirror.placed(read_plan(mirror.reader, plan, start_step, end_step))
-
-    def read_records(self, session_id: str) -> Iterator[LogRecord]:
-        """Every record that the session's own line ever accepted, in log order."""
-        mirror = self._fresh()
-        return mirror.placed(read_kept(mirror.reader, mirror.reader.require_session(session_id)))
-
-    def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
-        """Every committed record from `cut` to the present end, partition after partition."""
-        mirror = self._fresh()
-        return mirror.tail(cut, mirror.cut())
-
-    def end_cut(self) -> Cut:
-        """The cut that covers every event acknowledged so far."""
-        return self._fresh().cut()
-
-    def commit_cut(self, group: str, cut: Cut) -> None:
-        """Remember how far `group` has come, as the offsets of a consumer group."""
-        require_group_name(group)
-        client = self._here().client
-        with faults_as_ours():
-            known = client.group_offsets(group)
-            ends = {part: end for part, end in cut.as_dict().items() if end > known.get(part, 0)}
-            if ends:
-                client.put_group_offsets(group, ends)
-
-    def committed_cut(self, group: str) -> Cut:
-        """The last cut committed by `group`."""
-        if session_id_problem(group) is not None:
-            return Cut.empty()
-        with faults_as_ours():
-            return Cut(self._here().client.group_offsets(group))
-
-    def list_sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
-        """Sessions that pass the filter, in the order the mirror met them."""
-        return self._fresh().reader.list_sessions(where)
-
-    def session_info(self, session_id: str) -> SessionInfo:
-        """One session, its head held against the event it names."""
-        return self._fresh().reader.session_info(session_id)
-
-    def session_ids(self) -> Iterator[str]:
-        """The ids in all head rows of the mirror that are sound."""
-        return self._fresh().reader.session_ids()
-
-    def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
-        """Re-hash and cross-check what the mirror holds, and list what the rule refused."""
-        found = self._fresh().find_damage(session_ids)
-        if session_ids is None and self.refreshes:
-            found = chain(find_schema_damage(self._here().client, self.topic), found)
-        return found
-
     def close(self) -> None:
         """Wait for what was submitted, then let go. Idempotent."""
         with self._lock:
@@ -332,14 +270,6 @@ class KafkaLog(EventLog):
                 deadline=deadline,
             )
         )
-
-    def _fresh(self) -> Mirror:
-        """The mirror, holding everything acknowledged so far, unless reads are to leave it."""
-        mirror = self._here().mirror
-        if self.refreshes:
-            with faults_as_ours():
-                mirror.refresh()
-        return mirror
 
     def _refresh_for(self, session_ids: Collection[str]) -> None:
         mirror = self._here().mirror

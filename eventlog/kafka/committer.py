@@ -12,7 +12,7 @@ anew and sent again with the same bytes, until the deadline. Used by one thread,
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from eventlog.errors import AppendUncertainError, FencedError, LogUnavailableError, SteplogError
 from eventlog.kafka.client_errors import ClientFault, RecordsRefused
@@ -20,6 +20,7 @@ from eventlog.kafka.errors import as_ours, faults_as_ours
 from eventlog.kafka.line_judge import CommitFirstError, LineJudge, Staged, receipt_of, record_of
 from eventlog.kafka.mirrored_lines import MirroredLines
 from eventlog.kafka.topic_writer import TopicWriter
+from eventlog.kafka.uncertain import UncertainAppends, Wished
 from eventlog.keeping.append_rule import Append
 from eventlog.keeping.claims import Claimant
 from eventlog.keeping.requests import BatchLimits, Failed, Outcomes, Request
@@ -28,19 +29,6 @@ from eventlog.log import Receipt
 TRANSACTION_EVENTS_MAX: Final = 500
 TRANSACTION_BYTES_MAX: Final = 512 * 1024
 """A transaction takes what waits, up to about so much; one larger append may be one alone."""
-
-
-class Wished(NamedTuple):
-    """What an append of unknown outcome would have made: enough to find it in the log.
-
-    `transactional_id` is the one that was used, where it was not this writer's own.
-    """
-
-    first_step: int
-    last_step: int
-    attempt: int
-    digest: bytes
-    transactional_id: str | None = None
 
 
 class KafkaCommitter:
@@ -64,7 +52,7 @@ class KafkaCommitter:
         self._deadline_s = deadline_s
         self._deadline = 0.0
         self._judge = LineJudge(topic, mirrored, claimant, self._read_to_end, self._left_s)
-        self._uncertain: dict[str, Wished | None] = {}
+        self._uncertain = UncertainAppends()
         self._staged: list[tuple[Request, Staged]] = []
 
     def serve(self, take: Callable[[], Sequence[Request]]) -> Outcomes:
@@ -89,16 +77,7 @@ class KafkaCommitter:
 
     def settle(self, outcomes: Outcomes, *, in_time: bool) -> None:
         """Block sessions whose outcome was told to be unknown; unblock those reconciled in time."""
-        for request, result in outcomes:
-            for session_id in request.session_ids:
-                if not in_time:
-                    if isinstance(result, Receipt) and not request.reconciles:
-                        self._uncertain[session_id] = _wish_of(result)
-                    else:
-                        # What is known of an uncertain append already stays known.
-                        self._uncertain.setdefault(session_id, None)
-                elif request.reconciles and not isinstance(result, Failed):
-                    self._uncertain.pop(session_id, None)
+        self._uncertain.settle(outcomes, in_time=in_time)
 
     def tidy(self) -> None:
         """Nothing is left to be done."""
@@ -117,7 +96,7 @@ class KafkaCommitter:
 
     def reconcile(self, session_id: str) -> Receipt | None:
         """Whether the session's uncertain append is in the log, once and for all."""
-        wished = self._uncertain.get(session_id)
+        wished = self._uncertain.wish_of(session_id)
         if wished is None:
             return None
         if wished.transactional_id is not None:
@@ -131,7 +110,7 @@ class KafkaCommitter:
     def note_uncertain(self, wished: Mapping[str, Wished]) -> None:
         """Appends of unknown outcome: block their sessions until they are reconciled."""
         self.forget_lines(wished)
-        self._uncertain.update(wished)
+        self._uncertain.block(wished)
 
     def forget_lines(self, session_ids: Iterable[str]) -> None:
         """The sessions were claimed beside this committer: their lines are to be read anew."""
@@ -156,7 +135,7 @@ class KafkaCommitter:
     def _run(self, request: Request) -> Any:
         """What the request comes to: a `Staged`, a value, or `Failed` with an error of ours."""
         try:
-            self._require_certain(request)
+            self._uncertain.require_certain(request)
             self._make_ready()
             return request.run(self)
         except SteplogError as error:
@@ -167,17 +146,6 @@ class KafkaCommitter:
             raise
         except BaseException as error:  # noqa: BLE001 - answered; a writer must not die
             return Failed(error)
-
-    def _require_certain(self, request: Request) -> None:
-        if request.reconciles or not self._uncertain:
-            return
-        for session_id in request.session_ids:
-            if session_id in self._uncertain:
-                raise AppendUncertainError(
-                    "an earlier append to the session has an unknown outcome",
-                    hint="call reconcile for the session first",
-                    session_id=session_id,
-                )
 
     def _commit_staged(self) -> Outcomes:
         staged, self._staged = self._staged, []
@@ -268,11 +236,7 @@ class KafkaCommitter:
                 self._judge.sent.note(append)
             answer = error
             if unknown:
-                last = append.events[-1]
-                wished = Wished(
-                    append.events[0].event.step, last.event.step, last.event.attempt, last.digest
-                )
-                self.note_uncertain({append.session_id: wished})
+                self.note_uncertain({append.session_id: Wished.of(append)})
                 answer = AppendUncertainError(
                     f"{error.message}: whether the events are there is unknown",
                     hint="call reconcile for the session before more is appended to it",
@@ -316,21 +280,18 @@ class KafkaCommitter:
             )
             if claimed is None or receipt is None:
                 self._judge.drop(session_id)
-                outcomes.append((request, self._fenced(one, "was claimed by another first")))
+                outcomes.append((request, _lost_race(one)))
             else:
                 outcomes.append((request, receipt))
         return outcomes
 
-    def _fenced(self, staged: Staged, what: str) -> Failed:
-        return Failed(
-            FencedError(
-                f"the session {what}",
-                hint="read the session again, and resume it to claim it",
-                session_id=staged.append.session_id,
-                step=staged.append.expected_step,
-            )
+
+def _lost_race(staged: Staged) -> Failed:
+    return Failed(
+        FencedError(
+            "the session was claimed by another first",
+            hint="read the session again, and resume it to claim it",
+            session_id=staged.append.session_id,
+            step=staged.append.expected_step,
         )
-
-
-def _wish_of(receipt: Receipt) -> Wished:
-    return Wished(receipt.first_step, receipt.last_step, receipt.attempt, receipt.event_digest)
+    )

@@ -46,6 +46,7 @@ MAY_IMPORT_BY_NAME = {
 MAY_CATCH_ALL = {
     "eventlog/recording/recorded_call.py": "a tool's own exception goes on, with a note",
     "replay/snapshot_taker.py": "a user's policy: the event it is asked after is durable already",
+    "eventlog/kafka/committer.py": "the one writer: each waiter is answered, whatever happened",
     "eventlog/sqlite/committer.py": "the one writer: each waiter is answered, whatever happened",
 }
 VAGUE_MODULES = {"utils", "util", "common", "core", "services", "helpers", "misc", "base"}

@@ -1,0 +1,117 @@
+"""Claims by fencing: one transaction of a producer that has the owner's transactional id.
+
+Initialising the id fences the owner: what it still sends is never committed. Then the log is read
+to its end; if every line still stands where it stood, the claims are committed by that same
+producer. Commit is the proof. One that fails is settled by initialising the id again and reading.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from eventlog.errors import AppendUncertainError, LogUnavailableError, SteplogError
+from eventlog.kafka.claim_making import ClaimMaker, PreparedClaim
+from eventlog.kafka.client import OutgoingRecord, TopicClient, TopicProducer
+from eventlog.kafka.client_errors import (
+    BrokersUnavailable,
+    ClientFault,
+    ProducerBroken,
+    ProducerFenced,
+    RecordsRefused,
+)
+from eventlog.kafka.committer import KafkaCommitter
+from eventlog.kafka.errors import as_ours
+from eventlog.kafka.line_judge import record_of
+from eventlog.kafka.uncertain import Wished
+from eventlog.keeping.claims import Takeover
+from eventlog.log import Receipt
+
+FENCED_WAIT_MAX_S: Final = 0.5
+"""Two that claim at once fence each other: each waits up to so long, by chance."""
+
+COMMIT_MIN_S: Final = 0.5
+"""A commit is given at least so long, also at the end of the deadline."""
+
+
+class Ask(Protocol):
+    """Runs something in the writer's thread, after all that was submitted before."""
+
+    def __call__(
+        self, run: Callable[[KafkaCommitter], Any], session_ids: tuple[str, ...] = ()
+    ) -> Any: ...
+
+
+class Fencing:
+    """Makes claims that fence a line's owner, for one writer."""
+
+    def __init__(self, client: TopicClient, maker: ClaimMaker, ask: Ask) -> None:
+        self._client = client
+        self._maker = maker
+        self._ask = ask
+
+    def claim(
+        self, transactional_id: str, claims: Sequence[PreparedClaim], wish: Takeover | None
+    ) -> list[Receipt]:
+        """One transaction of a producer that fences the owner; made again until it is certain.
+
+        `wish` None: the claims' events are given, and stay as they are.
+        """
+        was_sent = False
+        while True:
+            producer = self._client.open_producer(transactional_id)
+            try:
+                producer.initialise(self._maker.left_s())
+                self._maker.read_to_end([claim.kept.session_id for claim in claims])
+                receipts = self._maker.standing(claims) if was_sent else None
+                if receipts is None:
+                    claims = self._maker.still_right(claims, wish, was_sent=was_sent)
+                    was_sent = True
+                    self._commit(producer, claims)
+                    self._maker.read_to_end([claim.kept.session_id for claim in claims])
+                    receipts = self._maker.standing(claims)
+                    assert receipts is not None, "a committed claim of the fencing producer stands"
+                self._forget_lines(claims)
+                return receipts
+            except RecordsRefused as refused:
+                raise as_ours(refused) from refused
+            except (BrokersUnavailable, ProducerFenced, ProducerBroken) as fault:
+                if self._maker.left_s() <= 0:
+                    raise self._unfinished(transactional_id, claims, fault, was_sent) from fault
+                if isinstance(fault, ProducerFenced):
+                    time.sleep(random.uniform(0, FENCED_WAIT_MAX_S))
+            except LogUnavailableError as error:
+                raise self._unfinished(transactional_id, claims, error, was_sent) from error
+            finally:
+                producer.abandon()
+
+    def _commit(self, producer: TopicProducer, claims: Sequence[PreparedClaim]) -> None:
+        records: list[OutgoingRecord] = []
+        for claim in claims:
+            partition = self._maker.partition_of_session(claim.kept.session_id)
+            records += [record_of(each, partition) for each in claim.append.events]
+        producer.commit(records, max(COMMIT_MIN_S, self._maker.left_s()))
+
+    def _forget_lines(self, claims: Sequence[PreparedClaim]) -> None:
+        names = [claim.kept.session_id for claim in claims]
+        self._ask(lambda committer: committer.forget_lines(names))
+
+    def _unfinished(
+        self,
+        transactional_id: str,
+        claims: Sequence[PreparedClaim],
+        fault: ClientFault | SteplogError,
+        was_sent: bool,
+    ) -> SteplogError:
+        """At the deadline: what is to be said, and remembered, of a claim without an answer."""
+        if not was_sent:
+            return as_ours(fault) if isinstance(fault, ClientFault) else fault
+        uncertain = {
+            claim.kept.session_id: Wished.of(claim.append, transactional_id) for claim in claims
+        }
+        self._ask(lambda committer: committer.note_uncertain(uncertain))
+        return AppendUncertainError(
+            f"{fault}: whether the session is claimed is unknown",
+            hint="call reconcile for the session before anything else",
+            session_id=claims[0].kept.session_id,
+        )
