@@ -166,7 +166,10 @@ class KafkaCommitter:
                 outcomes += judged
                 if staged and time.monotonic() >= self._deadline:
                     return outcomes + self._give_up(
-                        staged, self._late(), was_sent=was_sent, unknown=False
+                        staged,
+                        _late(self.place, self._deadline_s),
+                        was_sent=was_sent,
+                        unknown=False,
                     )
             try:
                 offsets = self._commit(staged)
@@ -188,12 +191,6 @@ class KafkaCommitter:
             record_of(encoded, one.partition) for _, one in staged for encoded in one.append.events
         ]
         return self._topic.commit(records, self._deadline) if records else []
-
-    def _late(self) -> LogUnavailableError:
-        return LogUnavailableError(
-            f"{self.place} did not commit within {self._deadline_s:g} s",
-            hint="check the brokers with `steplog doctor`, then try again",
-        )
 
     def _judge_again(
         self, staged: list[tuple[Request, Staged]]
@@ -294,4 +291,11 @@ def _lost_race(staged: Staged) -> Failed:
             session_id=staged.append.session_id,
             step=staged.append.expected_step,
         )
+    )
+
+
+def _late(place: str, deadline_s: float) -> LogUnavailableError:
+    return LogUnavailableError(
+        f"{place} did not commit within {deadline_s:g} s",
+        hint="check the brokers with `steplog doctor`, then try again",
     )
