@@ -168,12 +168,11 @@ class Mirror:
         """
         own, deadline = self._here(), time.monotonic() + timeout_s
         above = self._scan(own, session_id, partition, deadline)
-        claims = own.reader.claims_of(session_id)
         line = own.reader.find_line(session_id)
         refused = () if line is None else own.reader.skipped_events(session_id, line)
         return max(
             above,
-            claims[-1].attempt if claims else 0,
+            0 if line is None else line.attempt,
             max((each.attempt or 0 for each in refused), default=0),
             max((each.attempt for each in own.reader.aborted(session_id, partition)), default=0),
         )

@@ -23,8 +23,7 @@ from eventlog.mirroring.rows import (
     Skipped,
     Source,
     Span,
-    aborted_count,
-    aborted_of,
+    aborted_in,
     headless_line,
     headless_lines,
     last_skipped,
@@ -32,6 +31,7 @@ from eventlog.mirroring.rows import (
     read_positions,
     read_source,
     require_headless_whole,
+    require_unknown,
     session_skipped,
     skipped_record,
     span_events,
@@ -80,8 +80,7 @@ class MirrorReader(SqliteReader):
             kept = SqliteRows(db).find_session(session_id)
             if kept is not None:
                 return kept
-            line = headless_line(db, session_id)
-            require_headless_whole(db)
+            line = _headless(db, session_id)
         if line is not None and line.error is not None:
             raise line.error.as_error(session_id)
         return None
@@ -136,9 +135,7 @@ class MirrorReader(SqliteReader):
         """The session's line, also where nothing of it was ever accepted; None if unknown."""
         with self.moment() as db:
             kept = SqliteRows(db).find_session(session_id)
-            line = headless_line(db, session_id) if kept is None else kept.line
-            require_headless_whole(db)
-        return line
+            return _headless(db, session_id) if kept is None else kept.line
 
     def line_of(self, session_id: str) -> LineState:
         """As `find_line`. Raises `SessionNotFoundError`."""
@@ -150,12 +147,11 @@ class MirrorReader(SqliteReader):
     def aborted(self, session_id: str, part: int) -> Sequence[Aborted]:
         """The session's records that were sent and never commit, as far as its partition was read.
 
-        All rows of the partition are counted: a lost one might name the highest attempt.
+        There are few: all of the partition are looked through, and counted.
         """
         with self.moment() as db:
-            if aborted_count(db, part) != read_positions(db)[part].aborted:
-                raise damaged(f"rows of aborted records of partition {part} are missing")
-            return aborted_of(db, session_id)
+            found = aborted_in(db, part) if read_positions(db) else ()
+        return [each for each in found if each.session_id == session_id]
 
     def session_records(self, session_id: str) -> Iterator[LogRecord]:
         """Every committed record of the session, accepted or not, in the topic's order."""
@@ -186,6 +182,14 @@ class MirrorReader(SqliteReader):
         """The span that holds a local offset, and some that follow it."""
         with self.connection() as db:
             return spans_from(db, span_of(db, local).first, SPANS_KEPT)
+
+
+def _headless(db: Connection, session_id: str) -> LineState | None:
+    line = headless_line(db, session_id)
+    if line is None:
+        require_headless_whole(db)
+        require_unknown(db, session_id)
+    return line
 
 
 class _Places:

@@ -245,21 +245,14 @@ def session_skipped(
         start = page[-1].offset + 1
 
 
-def aborted_of(db: sqlite3.Connection, session_id: str) -> Sequence[Aborted]:
-    """The session's aborted records, as far as its partition was scanned."""
-    rows = db.execute(f"{_ABORTED} WHERE session=? ORDER BY offset", (session_id,)).fetchall()
-    return [_aborted(row) for row in rows]
-
-
-def aborted_count(db: sqlite3.Connection, part: int) -> int:
-    """How many rows there are of the partition's aborted records."""
-    return int(db.execute("SELECT count(*) FROM aborted WHERE part=?", (part,)).fetchone()[0])
-
-
 def aborted_in(db: sqlite3.Connection, part: int) -> Sequence[Aborted]:
-    """The partition's aborted records."""
+    """The partition's aborted records, as far as it was scanned; none may be missing."""
     rows = db.execute(f"{_ABORTED} WHERE part=? ORDER BY offset", (part,)).fetchall()
-    return [_aborted(row) for row in rows]
+    found = [_aborted(row) for row in rows]
+    total = read_positions(db)[part].aborted
+    if [each.number for each in found] != list(range(total)):
+        raise damaged(f"rows of aborted records of partition {part} are missing")
+    return found
 
 
 def headless_line(db: sqlite3.Connection, session_id: str) -> LineState | None:
@@ -276,32 +269,50 @@ def headless_lines(db: sqlite3.Connection) -> list[tuple[str, int, LineState]]:
     """All sessions of which nothing was ever accepted, each with its partition and line."""
     # One statement, so that the count is of the same moment as the rows.
     rows = db.execute(
-        "SELECT headless.session, part, line, headless.seal, source.headless FROM source "
-        "LEFT JOIN headless ON 1 WHERE source.id=1 ORDER BY headless.session"
+        "SELECT headless.session, part, line, headless.seal, source.headless FROM log_end "
+        "LEFT JOIN source ON source.id=1 LEFT JOIN headless ON 1 WHERE log_end.id=1 "
+        "ORDER BY headless.session"
     ).fetchall()
     found = [_headless(row[:4]) for row in rows if row[3] is not None]
-    if rows and len(found) != rows[0][4]:
+    if not rows or len(found) != (rows[0][4] or 0):
         raise damaged("rows of sessions without a head are missing")
     return found
 
 
 def require_headless_whole(db: sqlite3.Connection) -> None:
-    """Before "there is no such session" is said: no row of a session without a head is missing."""
-    row = db.execute(
-        "SELECT headless, (SELECT count(*) FROM headless) FROM source WHERE id=1"
+    """Raise where a row of a session without a head is missing."""
+    total, found = db.execute(
+        "SELECT (SELECT headless FROM source WHERE id=1), (SELECT count(*) FROM headless)"
     ).fetchone()
-    if row is not None and row[0] != row[1]:
+    if found != (total or 0):
         raise damaged("rows of sessions without a head are missing")
 
 
-def orphans_of(db: sqlite3.Connection, waits_for: str) -> list[str]:
-    """The branches that wait for events of this session."""
+def require_unknown(db: sqlite3.Connection, session_id: str) -> None:
+    """Before "there is no such session" is said: no record of it was ever read."""
+    if session_id_problem(session_id) is None:
+        known = db.execute("SELECT 1 FROM skipped WHERE session=? LIMIT 1", (session_id,))
+        if known.fetchone() is not None:
+            raise damaged("the session has records, but no row", session_id=session_id)
+
+
+def read_orphans(db: sqlite3.Connection) -> dict[str, set[str]]:
+    """The branches that wait, by the session whose events they wait for; none may be missing."""
+    # One statement, so that the count is of the same moment as the rows.
     rows = db.execute(
-        "SELECT waits_for, session, seal FROM orphans WHERE waits_for=?", (waits_for,)
+        "SELECT waits_for, session, orphans.seal, source.orphans FROM log_end "
+        "LEFT JOIN source ON source.id=1 LEFT JOIN orphans ON 1 WHERE log_end.id=1"
     ).fetchall()
-    for row in rows:
-        require_seal(row[2], row[:2], "a branch that waits for its parent")
-    return [row[1] for row in rows]
+    found: dict[str, set[str]] = {}
+    count = 0
+    for waits_for, session_id, seal, _ in rows:
+        if seal is not None:
+            require_seal(seal, (waits_for, session_id), "a branch that waits for its parent")
+            found.setdefault(waits_for, set()).add(session_id)
+            count += 1
+    if not rows or count != (rows[0][3] or 0):
+        raise damaged("rows of branches that wait for their parents are missing")
+    return found
 
 
 def _span(row: tuple[Any, ...]) -> Span:

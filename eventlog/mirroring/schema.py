@@ -53,7 +53,6 @@ OWN_TABLES: Final = {
     kind TEXT NOT NULL,
     seal INTEGER NOT NULL,
     PRIMARY KEY(part, offset)) WITHOUT ROWID""",
-    "aborted_by_session": "CREATE INDEX aborted_by_session ON aborted(session, offset)",
     "headless": """CREATE TABLE headless(
     session TEXT PRIMARY KEY,
     part INTEGER NOT NULL,

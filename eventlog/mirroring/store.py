@@ -20,10 +20,11 @@ from eventlog.mirroring.rows import (
     Source,
     Span,
     headless_line,
-    orphans_of,
+    read_orphans,
     read_positions,
     read_source,
     require_headless_whole,
+    require_unknown,
     skipped_of,
 )
 from eventlog.sqlite.head import head_values
@@ -53,6 +54,7 @@ class MirrorStore(SqliteStore):
         """The local offset of the next accepted event."""
         self._uses: list[tuple[int, int, int, bytes]] = []
         self._rewritten: set[str] = set()
+        self._orphans: dict[str, set[str]] = {}
         self._before: dict[int, Position] = {}
         self._first_source: Source | None = None
         self._is_loaded = False
@@ -64,6 +66,7 @@ class MirrorStore(SqliteStore):
             self.source = read_source(self._db)
             self.positions = read_positions(self._db)
             require_headless_whole(self._db)
+            self._orphans = read_orphans(self._db)
             self._is_loaded = True
         self.next_local = self._end.events
         self._before = dict(self.positions)
@@ -150,7 +153,10 @@ class MirrorStore(SqliteStore):
 
     def headless_line(self, session_id: str) -> LineState | None:
         """The line of a session that was met before, but of which nothing was accepted."""
-        return headless_line(self._db, session_id)
+        found = headless_line(self._db, session_id)
+        if found is None:
+            require_unknown(self._db, session_id)
+        return found
 
     def put_headless(self, session_id: str, part: int, line: LineState, *, new: bool) -> None:
         """Store the line of a session of which nothing was accepted yet."""
@@ -181,12 +187,13 @@ class MirrorStore(SqliteStore):
 
     def orphans_of(self, waits_for: str) -> list[str]:
         """The branches that wait for events of this session."""
-        return orphans_of(self._db, waits_for)
+        return sorted(self._orphans.get(waits_for, ()))
 
     def put_orphan(self, waits_for: str, session_id: str) -> None:
         """A branch's summary lacks its prefix, until events of another session are read."""
         row = (waits_for, session_id)
         self._db.execute("INSERT INTO orphans VALUES(?, ?, ?)", (*row, seal_of(row)))
+        self._orphans.setdefault(waits_for, set()).add(session_id)
         self._count(orphans=1)
 
     def drop_orphan(self, waits_for: str, session_id: str) -> None:
@@ -194,6 +201,9 @@ class MirrorStore(SqliteStore):
         self._db.execute(
             "DELETE FROM orphans WHERE waits_for=? AND session=?", (waits_for, session_id)
         )
+        self._orphans[waits_for].remove(session_id)
+        if not self._orphans[waits_for]:
+            del self._orphans[waits_for]
         self._count(orphans=-1)
 
     def forget_summary(self, kept: KeptSession) -> None:
