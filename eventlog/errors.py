@@ -28,6 +28,8 @@
     |   |-- ReducerMissingError
     |   `-- ReducerVersionError
     |-- SnapshotError
+    |-- CheckpointError
+    |   `-- CheckpointIncompleteError
     |-- ImportFormatError
     |-- ReplayError
     |   |-- DivergenceError
@@ -284,6 +286,36 @@ class SnapshotError(SteplogError):
     """A snapshot cannot be read or written."""
 
     exit_code = 4
+
+
+class CheckpointError(SteplogError):
+    """A torch checkpoint cannot be written or read. `tensor` and `object_digest` say which part.
+
+    `tensor` is the name in the state dict, `object_digest` the stored object's SHA-256 in hex; None
+    where the failure is not of one tensor, or of no stored object.
+    """
+
+    exit_code = 4
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str,
+        tensor: str | None = None,
+        object_digest: str | None = None,
+        session_id: str | None = None,
+        step: int | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, session_id=session_id, step=step)
+        self.tensor = tensor
+        self.object_digest = object_digest
+
+
+class CheckpointIncompleteError(CheckpointError):
+    """There is no such committed checkpoint, or a part of one is not there."""
+
+    exit_code = 6
 
 
 class ImportFormatError(SteplogError):

@@ -5,12 +5,13 @@ it has compared: the declared size with what the caller expects and with a fixed
 anything of that size is allocated. All damage leaves as `SnapshotError`.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from zstandard import (
     CONTENTSIZE_ERROR,
     CONTENTSIZE_UNKNOWN,
     DICT_TYPE_RAWCONTENT,
+    STRATEGY_FAST,
     FrameParameters,
     ZstdCompressionDict,
     ZstdCompressionParameters,
@@ -21,6 +22,8 @@ from zstandard import (
 )
 
 from eventlog.errors import SnapshotError
+
+ReadableBuffer: TypeAlias = bytes | bytearray | memoryview
 
 RAW_BYTES_MAX: Final = 1 << 30
 """Most bytes one frame may hold: the limit of a canonical value (docs/formats.md)."""
@@ -41,7 +44,23 @@ _DELTA_LEVEL: Final = 1
 _DELTA_MATCH_BYTES_MIN: Final = 7
 _DELTA_HASH_BITS_MIN: Final = 17
 _DELTA_HASH_BITS_MAX: Final = 22
+# Bytes of floating-point numbers repeat nowhere, they are only distributed unevenly: a table too
+# small to find matches, and no search for short ones, leaves the Huffman coder alone with them:
+# half the time of level 1, and smaller (benchmarks/torch_checkpoints.py).
+_DENSE: Final = ZstdCompressionParameters(
+    window_log=17,
+    hash_log=6,
+    chain_log=6,
+    search_log=1,
+    min_match=7,
+    target_length=0,
+    strategy=STRATEGY_FAST,
+    write_content_size=True,
+)
+_SPARSE: Final = ZstdCompressionParameters.from_level(1, write_content_size=True)
+
 _FRAME_MARK: Final = b"\x28\xb5\x2f\xfd"
+_HEADER_BYTES_MAX: Final = 18  # RFC 8878: magic number and frame header
 _WINDOW_BITS_MIN: Final = 10
 _WINDOW_BITS_MAX: Final = 30
 
@@ -113,6 +132,27 @@ def read_frame(frame: bytes, *, raw_bytes_max: int = RAW_BYTES_MAX) -> bytes:
     return _read_declared(frame, declared, ZstdDecompressor())
 
 
+def write_dense(raw: ReadableBuffer) -> bytes:
+    """`raw` as a frame without checksum, for bytes that repeat nowhere (planes of numbers)."""
+    return ZstdCompressor(compression_params=_DENSE).compress(raw)
+
+
+def write_sparse(raw: ReadableBuffer) -> bytes:
+    """`raw` as a frame without checksum, for bytes that are mostly zero, or repeat."""
+    return ZstdCompressor(compression_params=_SPARSE).compress(raw)
+
+
+def read_bare(frame: ReadableBuffer, *, raw_bytes: int) -> bytes:
+    """The bytes of a frame of `write_dense` or `write_sparse`; the caller holds their hash.
+
+    Raises `SnapshotError` where the frame declares another size, is cut, or is no frame.
+    """
+    parameters = _read_parameters(bytes(frame[:_HEADER_BYTES_MAX]))
+    if parameters.content_size != raw_bytes:
+        raise _damage(f"declares {parameters.content_size} bytes; {raw_bytes} are expected")
+    return _read_declared(frame, raw_bytes, ZstdDecompressor())
+
+
 def _raw_prefix(base: bytes) -> ZstdCompressionDict:
     if not base:
         raise _damage("has an empty base")
@@ -160,7 +200,7 @@ def _read_parameters(frame: bytes) -> FrameParameters:
     return parameters
 
 
-def _read_declared(frame: bytes, raw_bytes: int, reader: ZstdDecompressor) -> bytes:
+def _read_declared(frame: ReadableBuffer, raw_bytes: int, reader: ZstdDecompressor) -> bytes:
     if raw_bytes == 0:  # zstandard answers b"" to a declared 0 without looking at the frame
         return _read_by_slices(frame, 0, reader)
     try:
@@ -172,7 +212,7 @@ def _read_declared(frame: bytes, raw_bytes: int, reader: ZstdDecompressor) -> by
     return raw
 
 
-def _read_by_slices(frame: bytes, raw_bytes_max: int, reader: ZstdDecompressor) -> bytes:
+def _read_by_slices(frame: ReadableBuffer, raw_bytes_max: int, reader: ZstdDecompressor) -> bytes:
     """Read so that a frame of unknown size cannot take memory far past its bound."""
     source = reader.decompressobj()
     parts: list[bytes] = []

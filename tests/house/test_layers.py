@@ -21,16 +21,23 @@ THIRD_PARTY = {
     "pydantic": ["eventlog/config.py", "eventlog/values/*.py"],
     "typer": ["replay/cli/*.py"],
     "rich": ["replay/cli/*.py"],
-    "numpy": ["eventlog/values/*.py"],
-    "torch": ["eventlog/values/array_values.py"],
+    "numpy": ["eventlog/values/*.py", "snapshots/tensor_codec.py"],
+    "torch": ["eventlog/values/array_values.py", "snapshots/shard_*.py"],
     "kafka": ["eventlog/kafka/kafka_python*.py"],
+    "confluent_kafka": ["eventlog/kafka/confluent*.py"],
 }
 """Where each third-party package may enter (`*` also crosses folders)."""
 
-NEVER_AT_MODULE_LEVEL = {"numpy", "torch", "pandas", "kafka", "starlette", "pydantic"}
+NEVER_AT_MODULE_LEVEL = {"numpy", "torch", "pandas", "starlette", "pydantic"} | {
+    "confluent_kafka",
+    "kafka",
+}
 """Loaded when first needed: a process that does not need them never pays for them."""
 
 MAY_LOAD_PYDANTIC = {"eventlog/config.py"}
+
+MAY_LOAD_TORCH = "snapshots/shard_*.py"
+"""Subclasses of torch's: whoever imports these modules asked for torch. No module of ours does."""
 
 PURE = [
     "eventlog/values/canonical_reference.py",
@@ -184,6 +191,19 @@ def test_heavy_packages_are_loaded_when_needed() -> None:
         if one.at_module_level
         and _top(one.imported) in NEVER_AT_MODULE_LEVEL
         and not (_top(one.imported) == "pydantic" and _file(one) in MAY_LOAD_PYDANTIC)
+        and not (_top(one.imported) == "torch" and fnmatch.fnmatch(_file(one), MAY_LOAD_TORCH))
+    ]
+    no_findings(early, "import it in the function that needs it")
+
+
+def test_only_what_is_made_for_torch_imports_what_loads_it() -> None:
+    shards = {
+        module for module, path in modules().items() if fnmatch.fnmatch(short(path), MAY_LOAD_TORCH)
+    }
+    early = [
+        f"{one.place} imports {one.imported} at module level"
+        for one in all_imports()
+        if one.at_module_level and one.imported in shards and one.importer not in shards
     ]
     no_findings(early, "import it in the function that needs it")
 
