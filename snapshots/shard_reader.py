@@ -7,6 +7,9 @@ planners say which shard needs what. Nothing is unpickled. Imports torch, which 
 needs.
 """
 
+# mypy: allow-subclassing-any
+# (for a machine without torch, where its classes are of no known type)
+
 import dataclasses
 import math
 import os

@@ -7,6 +7,9 @@ only thing that makes them a checkpoint, and moves HEAD. Values that are no tens
 canonical form: nothing is pickled. Imports torch, which steplog itself never needs.
 """
 
+# mypy: allow-subclassing-any
+# (for a machine without torch, where its classes are of no known type)
+
 import dataclasses
 import os
 import time
