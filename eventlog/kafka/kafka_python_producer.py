@@ -41,7 +41,7 @@ TRANSACTION_TIMEOUT_MS: Final = 10_000
 """After which the brokers abort what this producer left open."""
 _NEVER_MS: Final = 2**31 - 1
 _LOOK_EVERY_S: Final = 0.05
-_TOPIC_KNOWN_WITHIN_S: Final = 2.0
+TOPIC_KNOWN_WITHIN_S: Final = 2.0
 """Once brokers answer: a topic they do not know by then does not exist."""
 
 
@@ -166,7 +166,7 @@ class KafkaPythonProducer(TopicProducer):
                 now = time.monotonic()
                 if answered_at is None and self._gate.network.client.cluster.brokers():
                     answered_at = now
-                if answered_at is not None and now - answered_at > _TOPIC_KNOWN_WITHIN_S:
+                if answered_at is not None and now - answered_at > TOPIC_KNOWN_WITHIN_S:
                     raise TopicMissing(f"{self._place}: the brokers know no such topic") from None
                 self._require_time(deadline)
             else:

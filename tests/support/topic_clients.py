@@ -1,8 +1,10 @@
 """The client libraries on trial, and what each test of a client does all the time."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from secrets import token_hex
 
 from eventlog.kafka.client import (
@@ -26,6 +28,12 @@ def opener(library: str) -> OpenClient:
     return lambda bootstrap, topic, security=None: open_client(
         bootstrap.split(","), topic, security, client=library
     )
+
+
+def thread_count() -> int:
+    """All threads of this process, those of C libraries too."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
 
 
 def now_ms() -> int:

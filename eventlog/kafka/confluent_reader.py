@@ -1,0 +1,187 @@
+"""`ConfluentReader`: reads a topic through confluent-kafka's `Consumer`, without a group."""
+
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from eventlog.kafka.client import TopicReader, TopicRecord
+from eventlog.kafka.client_errors import BrokersUnavailable, OffsetOutOfRange
+from eventlog.kafka.confluent_setup import (
+    Troubles,
+    exception_to_fault,
+    library_faults,
+    shared_settings,
+    to_fault,
+)
+from eventlog.kafka.inherited import watch
+from eventlog.kafka.kafka_python_offsets import OffsetWatch
+from eventlog.kafka.kafka_python_reader import (
+    FETCH_BYTES_MAX,
+    PARTITION_FETCH_BYTES_MAX,
+    PROBE_S,
+    QUIET_S,
+    RECORDS_MAX,
+)
+from eventlog.kafka.kafka_python_setup import Endpoint
+
+QUEUED_KB_MAX: Final = 32 * 1024
+"""The library reads ahead of who asks, at most so much."""
+FETCH_WAIT_MS: Final = 20
+"""How long a broker holds a question that finds nothing new. Only then does the library tell of the
+marker behind the last record; and it always asks, also when nobody waits."""
+_TURN_S: Final = 0.2
+
+
+class ConfluentReader(TopicReader):
+    """One `Consumer` of the library, made when it is first needed."""
+
+    def __init__(self, endpoint: Endpoint, offsets: OffsetWatch, committed: bool) -> None:
+        self._endpoint = endpoint
+        self._offsets = offsets
+        self._isolation = "read_committed" if committed else "read_uncommitted"
+        self._troubles = Troubles()
+        self._consumer: Any = None
+        self._positions: dict[int, int] = {}
+        self._assigned: dict[int, int] = {}
+        """Where the library reads on: equal to the positions, unless they were set elsewhere."""
+        self._quiet_s = 0.0
+        watch(self)
+
+    def high_watermarks(self, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
+        return self._offsets.ends(partitions, timeout_s)
+
+    def log_starts(self, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
+        return self._offsets.starts(partitions, timeout_s)
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._positions = dict(positions)
+
+    def fetch(self, timeout_s: float) -> list[TopicRecord]:
+        deadline = time.monotonic() + timeout_s
+        if not self._positions:
+            return []
+        try:
+            self._move()
+            return self._records_by(deadline)
+        except library_faults() as error:
+            self._assigned = {}
+            raise exception_to_fault(error, self._place) from error
+
+    def positions(self) -> dict[int, int]:
+        return dict(self._positions)
+
+    def close(self) -> None:
+        consumer, self._consumer, self._assigned = self._consumer, None, {}
+        if consumer is not None:
+            threading.Thread(target=consumer.close, name="steplog-kafka-close", daemon=True).start()
+
+    def forget_inherited(self) -> Iterable[object]:
+        """In a forked child: it goes on from the same positions with a consumer of its own."""
+        inherited = [self._consumer]
+        self._consumer, self._assigned = None, {}
+        return inherited
+
+    @property
+    def _place(self) -> str:
+        return f"reader of {self._endpoint.place}"
+
+    def _open(self) -> Any:
+        from confluent_kafka import Consumer
+
+        return Consumer(
+            {
+                **shared_settings(self._endpoint, self._troubles),
+                # The library wants a name; nothing is ever committed under it.
+                "group.id": "steplog-no-group",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error",
+                "allow.auto.create.topics": False,
+                "isolation.level": self._isolation,
+                "enable.partition.eof": True,
+                "check.crcs": True,
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
+                "fetch.max.bytes": FETCH_BYTES_MAX,
+                "fetch.message.max.bytes": PARTITION_FETCH_BYTES_MAX,
+                "queued.max.messages.kbytes": QUEUED_KB_MAX,
+                "fetch.queue.backoff.ms": 10,
+            }
+        )
+
+    def _move(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        if self._consumer is None:
+            self._consumer = self._open()
+        if self._assigned != self._positions:
+            topic = self._endpoint.topic
+            self._consumer.assign(
+                [TopicPartition(topic, each, at) for each, at in sorted(self._positions.items())]
+            )
+            self._assigned = dict(self._positions)
+
+    def _records_by(self, deadline: float) -> list[TopicRecord]:
+        began_at = time.monotonic()
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            # By itself it waits until so many have come: so one is waited for, and the rest taken.
+            messages = self._consumer.consume(1, min(left_s, _TURN_S))
+            if messages:
+                messages += self._consumer.consume(RECORDS_MAX - 1, 0)
+            records, has_moved = self._taken(messages)
+            if records or has_moved:
+                self._quiet_s = 0.0
+                self._troubles.forget()
+                return records
+            self._troubles.require_access(self._place)
+            if left_s <= _TURN_S:
+                self._quiet_s += time.monotonic() - began_at
+                self._require_answers()
+                return []
+
+    def _taken(self, messages: list[Any]) -> tuple[list[TopicRecord], bool]:
+        """Records, and whether a position moved without one. Raises for the first that is wrong."""
+        from confluent_kafka import KafkaError
+
+        records: list[TopicRecord] = []
+        positions, before = self._assigned, dict(self._assigned)
+        for message in messages:
+            error, partition = message.error(), message.partition()
+            if error is None:
+                offset = message.offset()
+                positions[partition] = offset + 1
+                records.append(
+                    TopicRecord(
+                        partition, offset, message.timestamp()[1], message.key(), message.value()
+                    )
+                )
+            elif error.code() == KafkaError._PARTITION_EOF:
+                positions[partition] = max(positions[partition], message.offset())
+            elif records:
+                # These first. Asked again from here, the library tells of it again.
+                self._positions, self._assigned = dict(positions), {}
+                return records, True
+            else:
+                self._raise(error, partition)
+        self._positions = dict(positions)
+        return records, positions != before
+
+    def _raise(self, error: Any, partition: int) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            self._assigned = {}
+            start = self._offsets.starts([partition], PROBE_S)[partition]
+            end = self._offsets.ends([partition], PROBE_S)[partition]
+            raise OffsetOutOfRange(partition, self._positions[partition], start, end)
+        fault = to_fault(error, self._place)
+        if not isinstance(fault, BrokersUnavailable):
+            self._assigned = {}
+            raise fault
+
+    def _require_answers(self) -> None:
+        """Nothing came: because there is nothing, or because nobody is there?"""
+        if self._quiet_s >= QUIET_S:
+            self._offsets.ends(self._positions, PROBE_S)
+            self._quiet_s = 0.0
