@@ -117,8 +117,13 @@ class MirrorReader(SqliteReader):
     def last_record(self, part: int) -> tuple[int, bytes] | None:
         """The offset and digest of the partition's last committed record that was read."""
         with self.moment() as db:
-            end = read_positions(db)[part].next
-            span, skipped = last_span(db, part, end), last_skipped(db, part, end)
+            position = read_positions(db)[part]
+            span = last_span(db, part, position.next)
+            skipped = last_skipped(db, part, position.next)
+            accepted = 0 if span is None else span.before + span.length
+            refused = 0 if skipped is None else skipped.number + 1
+            if (accepted, refused) != (position.accepted, position.skipped):
+                raise damaged(f"the last rows of records of partition {part} are missing")
             found = None if skipped is None else (skipped.offset, skipped.digest)
             if span is not None and (found is None or span.offset > found[0]):
                 local = span.first + span.length - 1

@@ -127,10 +127,13 @@ class SentScan:
             return
         pending = self._pending[part]
         is_committed = self._committed(part, position.scanned, end)
+        # What lies below was settled by another mirror on this file.
         aborted = [
             each
             for each in pending
-            if each.offset < end and each.session_id and not is_committed(each.offset)
+            if position.scanned <= each.offset < end
+            and each.session_id
+            and not is_committed(each.offset)
         ]
         with self._file.transaction(deadline) as (store, _):
             now = store.positions[part]

@@ -261,8 +261,8 @@ CHANGES = {
         + PICK.format("skipped")
     ),
     "a verdict": (
-        "UPDATE skipped SET verdict='duplicate' WHERE (part, offset)=(SELECT part, offset FROM "
-        "skipped WHERE verdict<>'duplicate'" + PICK.format("skipped")
+        "UPDATE skipped SET verdict=verdict||'d' WHERE (part, offset)=(SELECT part, offset FROM "
+        "skipped" + PICK.format("skipped")
     ),
     "skipped bytes": (
         "UPDATE skipped SET data=zeroblob(40) WHERE (part, offset)=(SELECT part, offset FROM "

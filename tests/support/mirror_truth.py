@@ -26,7 +26,15 @@ def read_line(mirror: Mirror, session_id: str) -> list[LogRecord]:
 def require_true(mirror: Mirror, topic: FakeTopic) -> TopicModel:
     """Fail unless the mirror, at its end, answers what the model says; the model."""
     cut = mirror.cut()
-    model = TopicModel(topic, {part: cut.end(part) for part in range(len(topic.parts))})
+    ends = {part: cut.end(part) for part in range(len(topic.parts))}
+    model = TopicModel.of_topic(topic, ends)
+    require_model(mirror, model)
+    return model
+
+
+def require_model(mirror: Mirror, model: TopicModel) -> None:
+    """Fail unless the mirror answers what the model says, of the same records."""
+    cut = mirror.cut()
     tail = [(each.partition, each.offset, each.data) for each in mirror.tail(Cut.empty(), cut)]
     assert tail == model.events
     listed = {info.session_id: info for info in mirror.reader.list_sessions(None)}
@@ -45,7 +53,6 @@ def require_true(mirror: Mirror, topic: FakeTopic) -> TopicModel:
     unreadable = [place for place in model.unreadable if place[1]]
     assert Counter(found) == Counter(unreadable), found
     assert len(mirror.reader.headless()) == len(headless)
-    return model
 
 
 def require_session(mirror: Mirror, session: ModelSession) -> None:

@@ -6,12 +6,14 @@ open for a while. `TopicModel` says what a reader of committed records makes of 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 
 from eventlog.codec import EncodedEvent, decode_event, encode_event
 from eventlog.errors import EventCorruptError, SteplogError
 from eventlog.event import Event
+from eventlog.kafka.client import TopicRecord
+from eventlog.kafka.partitioning import partition_of
 from eventlog.line_state import KnownEvent, LineState, VerdictKind
 from eventlog.session_line import SessionLine
 from eventlog.standing_line import standing_ranges
@@ -70,6 +72,21 @@ class TopicHistory:
     def is_over(self) -> bool:
         """Whether everything was written, and every transaction has ended."""
         return not self._open and not any(self._left.values())
+
+    def aborted(self, name: str) -> list[tuple[int, int]]:
+        """Offset and attempt of the session's events that were sent and aborted."""
+        entries = enumerate(self.topic.parts[self.topic.part_of(name)])
+        found = []
+        for offset, entry in entries:
+            was_aborted = entry.transaction is not None and entry.transaction.state == "aborted"
+            if was_aborted and not entry.is_marker and entry.key == name.encode():
+                try:
+                    event = decode_event(entry.value or b"")
+                except EventCorruptError:
+                    continue
+                if event.session_id == name:
+                    found.append((offset, event.attempt))
+        return found
 
     def write_some(self, count: int) -> None:
         """So many acts: records sent, transactions begun and ended."""
@@ -178,32 +195,36 @@ class ModelSession:
 class TopicModel:
     """What is in a topic, read from the beginning up to its stable ends."""
 
-    def __init__(self, topic: FakeTopic, ends: dict[int, int] | None = None) -> None:
+    def __init__(self, records: Iterable[TopicRecord], partition_count: int) -> None:
         self.sessions: dict[str, ModelSession] = {}
         self.unreadable: list[tuple[int, int]] = []
         self.events: list[tuple[int, int, bytes]] = []
         """(partition, offset, bytes) of every committed record that is an event in its place."""
-        for part in range(len(topic.parts)):
-            end = topic.stable_end(part) if ends is None else ends.get(part, 0)
-            for record in topic.visible(part, topic.starts[part], end, committed=True):
-                self._take(topic, part, record.offset, record.key, record.value)
+        for part, offset, _, key, value in sorted(records):
+            try:
+                event = decode_event(value or b"")
+            except EventCorruptError:
+                self.unreadable.append((part, offset))
+                continue
+            name = event.session_id
+            if name.encode() != key or partition_of(name, partition_count) != part:
+                self.unreadable.append((part, offset))
+                continue
+            assert value is not None
+            encoded = EncodedEvent(event, value, sha256(value).digest())
+            self.sessions.setdefault(name, ModelSession(name)).judge(offset, encoded)
+            self.events.append((part, offset, value))
 
-    def _take(
-        self, topic: FakeTopic, part: int, offset: int, key: bytes | None, value: bytes | None
-    ) -> None:
-        try:
-            event = decode_event(value or b"")
-        except EventCorruptError:
-            self.unreadable.append((part, offset))
-            return
-        name = event.session_id
-        if name.encode() != key or topic.part_of(name) != part:
-            self.unreadable.append((part, offset))
-            return
-        assert value is not None
-        encoded = EncodedEvent(event, value, sha256(value).digest())
-        self.sessions.setdefault(name, ModelSession(name)).judge(offset, encoded)
-        self.events.append((part, offset, value))
+    @classmethod
+    def of_topic(cls, topic: FakeTopic, ends: Mapping[int, int]) -> "TopicModel":
+        """The model of a topic's committed records below these ends."""
+        parts = range(len(topic.parts))
+        records = [
+            record
+            for part in parts
+            for record in topic.visible(part, topic.starts[part], ends[part], committed=True)
+        ]
+        return cls(records, len(parts))
 
     def begun(self) -> Iterator[ModelSession]:
         """Sessions of which something was accepted."""

@@ -41,10 +41,11 @@ def sent_transaction(
     topic: str,
     records: Sequence[tuple[int, bytes]],
     transactional_id: str | None = None,
+    key: bytes = b"k",
 ) -> Iterator[RawTransaction]:
     """Send (partition, value) in a transaction that stays open; aborted at the end if still open.
 
-    The key of each record is `k`.
+    Each record has this key.
     """
     from kafka import KafkaProducer
 
@@ -59,7 +60,7 @@ def sent_transaction(
     producer.begin_transaction()
     for partition, value in records:
         producer.send(
-            topic, value, b"k", partition=partition, timestamp_ms=int(time.time() * 1000)
+            topic, value, key, partition=partition, timestamp_ms=int(time.time() * 1000)
         ).get(timeout=30)
     transaction = RawTransaction(producer)
     try:

@@ -38,6 +38,12 @@ class Run:
             self.mirrors[place] = self.open()
         return self.mirrors[place]
 
+    def require_attempts(self, mirror: Mirror, name: str) -> None:
+        """The highest attempt is that of all that was sent, whatever has become of it."""
+        sent = self.history.sent[name]
+        highest = max((event.attempt for event in sent), default=0)
+        assert mirror.highest_attempt(name, self.topic.part_of(name)) == highest, name
+
     def refresh(self, mirror: Mirror) -> None:
         """Read on; an open transaction may hold it back."""
         parts = None
@@ -62,13 +68,16 @@ def test_a_mirror_makes_of_a_topic_what_the_rule_says(seed: int, tmp_path: Path)
         run.refresh(mirror)
         if run.rng.random() < 0.1:
             require_true(mirror, run.topic)
+        if run.rng.random() < 0.3:
+            run.require_attempts(run.pick(), run.rng.choice(run.history.names))
     mirror = run.pick()
     mirror.refresh()
     model = require_true(mirror, run.topic)
-    for name, sent in run.history.sent.items():
+    for name in run.history.names:
+        run.require_attempts(mirror, name)
         part = run.topic.part_of(name)
-        highest = max((event.attempt for event in sent), default=0)
-        assert mirror.highest_attempt(name, part) == highest, name
+        found = [(each.offset, each.attempt) for each in mirror.reader.aborted(name, part)]
+        assert found == run.history.aborted(name), name
     verdicts = Counter(
         str(kind) for each in model.sessions.values() for kind in each.verdicts.values()
     )
