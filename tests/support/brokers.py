@@ -55,6 +55,8 @@ FAST_FAILOVER = {
     "controller.quorum.fetch.timeout.ms": "1000",
     "controller.quorum.election.timeout.ms": "500",
     "replica.lag.time.max.ms": "5000",
+    # What a broker that stopped was asked by another (to end a transaction) is asked again so late.
+    "request.timeout.ms": "4000",
 }
 
 alive: dict[Path, "Broker"] = {}
