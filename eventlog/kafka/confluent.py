@@ -14,7 +14,9 @@ class ConfluentClient(KafkaPythonClient):
     """Readers and producers are librdkafka's. Thread-safe."""
 
     def open_reader(self, committed: bool) -> TopicReader:
+        """A reader of librdkafka's."""
         return ConfluentReader(self._endpoint, self._offsets, committed)
 
     def open_producer(self, transactional_id: str) -> TopicProducer:
+        """A producer of librdkafka's."""
         return ConfluentProducer(self._endpoint, transactional_id)
