@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 
-from eventlog.codec import EncodedEvent, decode_event, encode_event
+from eventlog.codec import EncodedEvent, decode_event, decode_prefix, encode_event
 from eventlog.errors import EventCorruptError, SteplogError
 from eventlog.event import Event
 from eventlog.kafka.client import TopicRecord
@@ -81,7 +81,7 @@ class TopicHistory:
             was_aborted = entry.transaction is not None and entry.transaction.state == "aborted"
             if was_aborted and not entry.is_marker and entry.key == name.encode():
                 try:
-                    event = decode_event(entry.value or b"")
+                    event = decode_prefix(entry.value or b"")
                 except EventCorruptError:
                     continue
                 if event.session_id == name:
