@@ -5,13 +5,14 @@ out as lines of JSON. A report is written before anything else is done, so what 
 outlives the process. The other end is `tests/support/log_workers.py`.
 """
 
-import ctypes
+import importlib
 import json
 import os
 import random
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -25,11 +26,13 @@ from eventlog.ids import mint_session_id
 from eventlog.kafka import kafka_python_producer
 from eventlog.kafka_log import KafkaLog
 from eventlog.log import Receipt
-from tests.support import broken_rules
+from tests.support import broken_rules, nursery
 from tests.support.commit_moments import Arming
 from tests.support.events import EventChain
 
-PR_SET_PDEATHSIG = 1
+HIT_SIGNALS = {signal.SIGUSR1: "sent", signal.SIGUSR2: "committed"}
+"""A worker that is busy is armed by a signal: it takes the next commit's hit."""
+
 SIZES = (10, 10, 10, 200, 900, 900, 6_000, 40_000)
 """Bytes of an event's arguments, to choose from."""
 
@@ -310,14 +313,25 @@ class LogWorker:
         return True
 
 
-def main() -> None:
-    """The process: `python -c "...main()" '{options}'`; it ends with the one that started it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    options = json.loads(sys.argv[1])
+def run(argument: str) -> None:
+    """A worker's process, from its options; it tells what it failed of."""
+    options = json.loads(argument)
     if options.get("transaction_timeout_ms"):
         kafka_python_producer.TRANSACTION_TIMEOUT_MS = options["transaction_timeout_ms"]  # type: ignore[misc]
     broken_rules.break_rule(options.get("broken", ""))
     worker = LogWorker(options)
-    worker.serve()
-    sys.stdout.flush()
-    os._exit(0)
+    for number, moment in HIT_SIGNALS.items():
+        signal.signal(
+            number, lambda *_, moment=moment: worker.arming.arm(moment, options.get("hit", "stop"))
+        )
+    try:
+        worker.serve()
+    except BaseException:
+        worker.tell("failed", traceback=traceback.format_exc())
+        raise
+
+
+def serve_nursery() -> None:
+    """The process that all workers of a test process are forked from."""
+    importlib.import_module("kafka")
+    nursery.serve(run)

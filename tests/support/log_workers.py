@@ -8,8 +8,6 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,9 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.processes import ROOT, WARNINGS
+from tests.support.nursery import nursery
 
-WORKER = "from tests.support.log_worker import main; main()"
 ANSWER_S_MAX = 90.0
 """Every command is answered by then, whatever was done to processes and brokers."""
 
@@ -46,34 +43,22 @@ class Worker:
         self.has_ended = False
         """Whether all that it ever told was taken in."""
         self.errors = errors
-        with errors.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, *WARNINGS, "-c", WORKER, json.dumps({**options, "name": name})],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.pipe = self.process.stdout.fileno()
+        theirs_in, self._commands = os.pipe()
+        self.pipe, theirs_out = os.pipe()
+        theirs_err = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        files = (theirs_in, theirs_out, theirs_err)
+        self.pid = nursery().fork(json.dumps({**options, "name": name}), files)
+        for file in files:
+            os.close(file)
         self._told = b""
         self._numbers = count()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process is there, stopped or not."""
-        return self.process.poll() is None
 
     def order(self, do: str, **arguments: Any) -> int:
         """Give a command, without waiting; its number."""
         number = next(self._numbers)
         line = json.dumps({"do": do, "number": number, **arguments}) + "\n"
-        assert self.process.stdin is not None
         try:
-            self.process.stdin.write(line.encode())
-            self.process.stdin.flush()
+            os.write(self._commands, line.encode())
         except BrokenPipeError:
             return number
         self.commands[number] = f"{do} {arguments}"
@@ -100,37 +85,41 @@ class Worker:
 
     def freeze(self) -> None:
         """SIGSTOP; returns when it stands still."""
-        os.kill(self.process.pid, signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
         self.await_stop()
 
     def await_stop(self, timeout_s: float = 30) -> None:
         """Wait until it stands still, stopped by whomever."""
         deadline = time.monotonic() + timeout_s
-        while _state_of(self.process.pid) not in "TZX":
+        while _state_of(self.pid) not in "TZX":
             assert time.monotonic() < deadline, f"{self.name} does not stop"
             time.sleep(0.002)
         self.is_frozen = True
 
+    def hit_at(self, number: signal.Signals) -> None:
+        """Have it stop or kill itself at its next commit; see `log_worker.HIT_SIGNALS`."""
+        os.kill(self.pid, number)
+
     def thaw(self) -> None:
         """SIGCONT: it goes on as if no time had passed."""
         self.is_frozen = False
-        if self.is_alive:
-            os.kill(self.process.pid, signal.SIGCONT)
+        if not self.has_ended:
+            os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL."""
-        self.process.kill()
-        self.process.wait()
+        """SIGKILL. It has ended once all that it told is taken in."""
         self.is_frozen = False
+        if not self.has_ended:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def count(self, name: str) -> int:
+        """How many reports of this name it made."""
+        return sum(report.name == name for report in self.reports)
 
     def let_go(self) -> None:
-        """Close the pipes of a process that has ended."""
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except BrokenPipeError:
-                continue
+        """Close the pipes."""
+        os.close(self._commands)
+        os.close(self.pipe)
 
 
 class Workers:
@@ -168,10 +157,8 @@ class Workers:
         deadline = time.monotonic() + timeout_s
         while not is_so():
             assert time.monotonic() < deadline, f"not within {timeout_s} s\n{self.describe()}"
-            for worker in self.all:
-                # Killed ones end without a word; these have failed.
-                assert worker.process.poll() in (None, 0, -signal.SIGKILL), self.describe()
             self.pump(0.05)
+            assert not any(worker.count("failed") for worker in self.all), self.describe()
 
     def ask(self, worker: Worker, do: str, **arguments: Any) -> dict[str, Any]:
         """Give a command and wait until it is done; what it came to."""
@@ -191,7 +178,7 @@ class Workers:
     def finish(self) -> None:
         """Let every worker go on, do what it was told, close its log and end."""
         for worker in self.all:
-            if worker.is_alive:
+            if not worker.has_ended:
                 worker.thaw()
                 worker.order("quit")
         self.await_until(lambda: all(worker.has_ended for worker in self.all))
@@ -199,8 +186,7 @@ class Workers:
     def end(self) -> None:
         """Kill what is still there."""
         for worker in self.all:
-            if worker.is_alive:
-                worker.kill()
+            self.kill(worker)
             worker.let_go()
         self._selector.close()
 
@@ -218,8 +204,8 @@ class Workers:
     def describe(self) -> str:
         """What each is at, for failures."""
         return "\n".join(
-            f"{worker.name} (pid {worker.process.pid}, "
-            f"{'alive' if worker.is_alive else 'dead'}{', frozen' if worker.is_frozen else ''}): "
+            f"{worker.name} (pid {worker.pid}, "
+            f"{'dead' if worker.has_ended else 'alive'}{', frozen' if worker.is_frozen else ''}): "
             f"{list(worker.commands.values())[:3]} {self.errors_of(worker)}"
             for worker in self.all
         )

@@ -63,7 +63,7 @@ class History:
         self.workers.await_until(lambda: all(each.writers for each in self.live))
         for _ in range(2 * WORKERS):
             self._begin_session()
-        self.workers.await_until(lambda: len(self.owners) >= WORKERS)
+        self.workers.await_until(self._is_calm)
         for _ in range(acts):
             self._go_on(self.rng.choice((0.0, 0.0, 0.01, 0.03, 0.1)))
             self._await_free_workers()

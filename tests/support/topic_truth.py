@@ -22,6 +22,9 @@ from tests.support.line_records import LineKeeper, Record
 from tests.support.log_workers import Report
 
 READ_S_MAX = 40.0
+MODEL_RECORDS_MAX = 500
+"""The model works everything out anew for each record: longer sessions go without it."""
+
 FIRST_KINDS = ("session_seeded", "session_forked")
 
 
@@ -214,7 +217,7 @@ class _SessionJudge:
             seen = self._accept(self.all, 1, record)
             if not record.is_committed:
                 continue
-            before = self.committed.standing()
+            before = self.committed.standing() if record.claim is not None else []
             verdict = self._accept(self.committed, 0, record)
             if verdict is VerdictKind.ACCEPTED:
                 self._note_accepted(record, before)
@@ -244,6 +247,8 @@ class _SessionJudge:
 
     def _accept(self, keeper: LineKeeper, number: int, record: SentRecord) -> VerdictKind:
         verdict = keeper.accept(record)
+        if len(self.records) > MODEL_RECORDS_MAX:
+            return verdict.kind
         judged = self.models[number].judge(record)
         if (str(verdict.kind), verdict.rule) != (judged.verdict, judged.rule):
             self.blame(f"the rule says {verdict} of {_name(record)}, its model {judged}")
@@ -272,9 +277,14 @@ class _SessionJudge:
     def _compare_readers(self, record: SentRecord, seen: VerdictKind) -> None:
         """The reader of all records has the same line; a claim over a release may come again."""
         if seen in (VerdictKind.ACCEPTED, VerdictKind.DUPLICATE):
-            # Digests: an event that was sent twice lies at another place for each of them.
-            line = [each.digest for each in self.committed.standing()]
-            if [each.digest for each in self.all.standing()[: len(line)]] != line:
+            # A line is the chain of parents of its head: equal heads, equal lines.
+            head = self.committed.line.state.head
+            if seen is VerdictKind.DUPLICATE:
+                line = [each.digest for each in self.all.standing() if each.step <= record.step]
+                head_seen = line[-1] if line else b""
+            else:
+                head_seen = self.all.line.state.head
+            if head_seen != head:
                 self.blame(f"the readers' lines differ at {_name(record)} {record.place}")
             self.unsettled = None
             return
