@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from eventlog.kafka.client import TopicReader, TopicRecord
-from eventlog.kafka.client_errors import BrokersUnavailable, OffsetOutOfRange
+from eventlog.kafka.client_errors import BrokersUnavailable
 from eventlog.kafka.confluent_setup import (
     Troubles,
     exception_to_fault,
@@ -22,6 +22,7 @@ from eventlog.kafka.kafka_python_reader import (
     PROBE_S,
     QUIET_S,
     RECORDS_MAX,
+    out_of_range,
 )
 from eventlog.kafka.kafka_python_setup import Endpoint
 
@@ -148,6 +149,8 @@ class ConfluentReader(TopicReader):
         positions, before = self._assigned, dict(self._assigned)
         for message in messages:
             error, partition = message.error(), message.partition()
+            if partition not in positions and partition >= 0:
+                continue  # Of where it read before it was moved.
             if error is None:
                 offset = message.offset()
                 positions[partition] = offset + 1
@@ -162,23 +165,32 @@ class ConfluentReader(TopicReader):
                 # These first. Asked again from here, the library tells of it again.
                 self._positions, self._assigned = dict(positions), {}
                 return records, True
-            else:
-                self._raise(error, partition)
+            elif self._is_out_of_date(error, partition):
+                self._positions, self._assigned = dict(positions), {}
+                return records, True
         self._positions = dict(positions)
         return records, positions != before
 
-    def _raise(self, error: Any, partition: int) -> None:
+    def _is_out_of_date(self, error: Any, partition: int) -> bool:
+        """Raise what the error stands for, unless it passes by itself.
+
+        True if it spoke of another position than the reader's: it must be set there again.
+        """
         from confluent_kafka import KafkaError
 
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._assigned = {}
-            start = self._offsets.starts([partition], PROBE_S)[partition]
-            end = self._offsets.ends([partition], PROBE_S)[partition]
-            raise OffsetOutOfRange(partition, self._positions[partition], start, end)
+            offset = self._positions[partition]
+            out = out_of_range(self._offsets, partition, offset)
+            # It also says so of what it skipped, and of where it read before it was moved.
+            if not out.start <= offset <= out.end:
+                raise out
+            return True
         fault = to_fault(error, self._place)
         if not isinstance(fault, BrokersUnavailable):
             self._assigned = {}
             raise fault
+        return False
 
     def _require_answers(self) -> None:
         """Nothing came: because there is nothing, or because nobody is there?"""

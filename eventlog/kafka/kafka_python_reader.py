@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from eventlog.kafka.client import TopicReader, TopicRecord
-from eventlog.kafka.client_errors import BrokersUnavailable, OffsetOutOfRange
+from eventlog.kafka.client_errors import BrokersUnavailable, ClientFault, OffsetOutOfRange
 from eventlog.kafka.inherited import watch
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
 from eventlog.kafka.kafka_python_inside import positions_of, set_fetch_wait
@@ -66,7 +66,13 @@ class KafkaPythonReader(TopicReader):
                 return []
             return self._records_by(deadline)
         except library_faults() as error:
-            raise self._fault(error) from error
+            fault = self._fault(error)
+            if fault is None:
+                return []
+            if not isinstance(fault, OffsetOutOfRange):
+                # After damaged records the library's consumer would run in a circle for ever.
+                self.close()
+            raise fault from error
 
     def positions(self) -> dict[int, int]:
         return dict(self._positions)
@@ -143,23 +149,28 @@ class KafkaPythonReader(TopicReader):
             self._offsets.ends(self._positions, PROBE_S)
             self._quiet_s = 0.0
 
-    def _fault(self, error: Exception) -> Exception:
+    def _fault(self, error: Exception) -> ClientFault | None:
+        """What an exception comes to; None if it holds no more."""
         from kafka.errors import LogTruncationError, OffsetOutOfRangeError
 
-        place = f"reader of {self._endpoint.place}"
         if isinstance(error, OffsetOutOfRangeError) and error.args:
             wrong = {each.partition: offset for each, offset in error.args[0].items()}
         elif isinstance(error, LogTruncationError):
             wrong = {each.partition: self._positions[each.partition] for each in error.args[0]}
         else:
-            return to_fault(error, place)
+            return to_fault(error, f"reader of {self._endpoint.place}")
         partition, offset = min(wrong.items())
-        try:
-            start = self._offsets.starts([partition], PROBE_S)[partition]
-            end = self._offsets.ends([partition], PROBE_S)[partition]
-        except BrokersUnavailable as fault:
-            return fault
-        return OffsetOutOfRange(partition, offset, start, end)
+        fault = out_of_range(self._offsets, partition, offset)
+        # A broker that has just begun to lead may not know yet how far its log goes.
+        is_passing = isinstance(error, OffsetOutOfRangeError) and fault.start <= offset <= fault.end
+        return None if is_passing else fault
+
+
+def out_of_range(offsets: OffsetWatch, partition: int, offset: int) -> OffsetOutOfRange:
+    """The fault with all its numbers; `offset` may be within them by now."""
+    start = offsets.starts([partition], PROBE_S)[partition]
+    end = offsets.ends([partition], PROBE_S)[partition]
+    return OffsetOutOfRange(partition, offset, start, end)
 
 
 def _maker(committed: bool) -> Make:

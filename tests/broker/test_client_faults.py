@@ -12,7 +12,12 @@ from secrets import token_hex
 import pytest
 
 from eventlog.kafka.client import TopicClient, TopicProducer, TopicReader
-from eventlog.kafka.client_errors import BrokersUnavailable, ClientFault, ProducerBroken
+from eventlog.kafka.client_errors import (
+    BrokersUnavailable,
+    ClientFault,
+    ProducerBroken,
+    RecordsCorrupt,
+)
 from tests.support.brokers import Broker, free_ports, running_broker
 from tests.support.processes import python_script
 from tests.support.topic_clients import (
@@ -65,10 +70,12 @@ def fault_in_time(call: Callable[[float], object]) -> ClientFault:
     return caught.value
 
 
-def fetch_for_long(reader: TopicReader) -> None:
-    """For longer than a reader waits without any answer."""
+def fetch_for_long(reader: TopicReader, found: list[bytes | None] | None = None) -> None:
+    """For longer than a reader waits without any answer; what came is added to `found`."""
     for _ in range(20):
-        reader.fetch(0.7)
+        values = values_of(reader.fetch(0.7))
+        if found is not None:
+            found += values
 
 
 def test_every_call_ends_in_time_while_brokers_are_frozen(
@@ -269,3 +276,27 @@ def test_a_process_ends_at_once_and_quietly_with_all_open(library: str, broker: 
     with frozen(broker):
         out, errors = process.communicate("go\n", timeout=20)
     assert (out, errors, process.returncode) == ("ProducerBroken\n", "", 0)
+
+
+def test_a_damaged_record_is_told_every_time_and_never_passed_over(
+    client: TopicClient, broker: Broker
+) -> None:
+    with ready_producer(client) as producer:
+        producer.commit([record(0, b"sound")], S_MAX)
+        producer.commit([record(0, b"to be damaged " * 20)], S_MAX)
+        producer.commit([record(1, b"elsewhere")], S_MAX)
+    broker.stop()
+    (segment,) = (broker.node.folder / "data" / f"{client.topic}-0").glob("*.log")
+    segment.write_bytes(segment.read_bytes().replace(b"to be damaged", b"to be DAMAGED"))
+    broker.restart()
+    for committed in (True, False):
+        with reading(client, {0: 0, 1: 0}, committed=committed) as reader:
+            found: list[bytes | None] = []
+            for _ in range(3):
+                with pytest.raises(RecordsCorrupt, match=client.topic):
+                    fetch_for_long(reader, found)
+            assert reader.positions()[0] in (1, 2)
+            assert set(found) <= {b"sound", b"elsewhere"}
+            assert found.count(b"sound") == 1
+            reader.seek({1: 0})
+            assert values_of(read_to_end(reader)) == [b"elsewhere"]
