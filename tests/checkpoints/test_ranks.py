@@ -1,0 +1,60 @@
+"""Sharded saves and loads by real processes with gloo: resharding, disagreement, failure, SIGKILL.
+
+The scenarios are in tests/support/torch_ranks.py; each runs in a process tree of its own.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT
+from tests.support.scale import scaled
+
+pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
+
+DEADLINE_S = 540
+
+
+def run_scenario(name: str, folder: Path, *arguments: int) -> str:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.support.torch_ranks",
+            name,
+            str(folder),
+            *map(str, arguments),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("done\n")
+    return done.stdout
+
+
+def test_saved_by_four_ranks_and_loaded_by_others_bit_for_bit(tmp_path: Path) -> None:
+    """FSDP2, DTensors of every layout, AdamW, frozen and tied, and what each rank has alone."""
+    run_scenario("reshard", tmp_path)
+
+
+def test_ranks_that_do_not_agree_are_told(tmp_path: Path) -> None:
+    run_scenario("disagree", tmp_path)
+
+
+def test_an_error_in_one_rank_is_raised_in_all(tmp_path: Path) -> None:
+    run_scenario("one_rank_fails", tmp_path)
+
+
+def test_two_trainers_of_one_step_never_mix(tmp_path: Path) -> None:
+    """torch loads a mix of both as if nothing were (research page, section 3)."""
+    run_scenario("two_writers", tmp_path)
+
+
+def test_killed_at_random_points_the_head_is_old_or_new(tmp_path: Path) -> None:
+    run_scenario("killed", tmp_path, scaled(5, 50), 1)
