@@ -13,7 +13,6 @@ from eventlog.event import session_id_problem
 from eventlog.kafka.client import TopicClient
 from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.schema_topic import find_schema_damage
-from eventlog.keeping.kept_records import read_kept
 from eventlog.keeping.kept_rows import require_group_name
 from eventlog.keeping.line_plan import plan_line
 from eventlog.keeping.line_reading import read_plan
@@ -51,9 +50,8 @@ class MirroredReading(EventLog):
         return mirror.placed(read_plan(mirror.reader, plan, start_step, end_step))
 
     def read_records(self, session_id: str) -> Iterator[LogRecord]:
-        """Every record that the session's own line ever accepted, in log order."""
-        mirror = self._fresh()
-        return mirror.placed(read_kept(mirror.reader, mirror.reader.require_session(session_id)))
+        """Every committed record of the session, also those that the rule refused, in log order."""
+        return self._fresh().session_records(session_id)
 
     def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
         """Every committed record from `cut` to the present end, partition after partition."""

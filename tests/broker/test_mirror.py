@@ -13,10 +13,12 @@ import pytest
 
 from eventlog.codec import EncodedEvent
 from eventlog.errors import LogUnavailableError, StepGapError, TopicChangedError
+from eventlog.event import LineHead
 from eventlog.kafka.client import OutgoingRecord, TopicClient
 from eventlog.kafka.connection import open_client
 from eventlog.kafka.partitioning import partition_of
 from eventlog.mirror import Mirror
+from replay.workspace import open_workspace
 from tests.support.brokers import KafkaAddress
 from tests.support.events import EventChain
 from tests.support.mirror_truth import read_line, require_model
@@ -24,7 +26,7 @@ from tests.support.processes import python_script
 from tests.support.scale import scaled
 from tests.support.topic_clients import S_MAX, now_ms, read_to_end, ready_producer
 from tests.support.topic_histories import TopicModel, encoded_history
-from tests.support.transactions import sent_transaction
+from tests.support.transactions import RawTransaction, sent_transaction
 
 KILLS = scaled(6, 40)
 MakeTopic = Callable[..., str]
@@ -90,7 +92,7 @@ class Topic:
         return chain
 
     @contextmanager
-    def sent(self, session_id: str, events: list[EncodedEvent]) -> Iterator[object]:
+    def sent(self, session_id: str, events: list[EncodedEvent]) -> Iterator[RawTransaction]:
         """A transaction that was sent and is open; aborted at the end unless it was ended."""
         records = [(self.part_of(session_id), each.data) for each in events]
         with sent_transaction(
@@ -320,3 +322,26 @@ def test_reading_while_it_is_refreshed_and_written(topic: Topic) -> None:
     assert not problems
     mirror.refresh()
     require_model(mirror, topic.model())
+
+
+def test_what_the_rule_refused_is_counted_and_named_by_check(topic: Topic) -> None:
+    chain = topic.write_chain("s")
+    again = EventChain("s", seed=1)
+    again.head = LineHead("s", 1, 1, chain.events[1].digest)
+    topic.write([("s", again.call().data), ("s", chain.events[3].data)])
+    stopped = topic.write_chain("stopped", calls=1)
+    stopped.call()
+    topic.write([("stopped", stopped.call().data)])
+    with topic.sent("s", [chain.call()]) as transaction:
+        transaction.commit()
+    topic.write([("not its key", chain.call().data)])
+    url = f"kafka://{topic.kafka.bootstrap}/{topic.name}?folder={topic.folder / 'w'}"
+    with open_workspace(url) as ws:
+        reports = {report.session: report for report in ws.check()}
+    assert reports["s"].verdict == "conflicts"
+    counts = (reports["s"].events, reports["s"].conflicts, reports["s"].duplicates)
+    assert counts == (6, 1, 1)
+    assert reports["s"].first_bad == 2
+    assert reports["stopped"].verdict == "stopped"
+    assert any("step 2 is missing" in each for each in reports["stopped"].details)
+    assert any("belong elsewhere" in each for each in reports["(log)"].details)
