@@ -43,17 +43,9 @@ def test_saved_by_four_ranks_and_loaded_by_others_bit_for_bit(tmp_path: Path) ->
     run_scenario("reshard", tmp_path)
 
 
-def test_ranks_that_do_not_agree_are_told(tmp_path: Path) -> None:
-    run_scenario("disagree", tmp_path)
-
-
-def test_an_error_in_one_rank_is_raised_in_all(tmp_path: Path) -> None:
-    run_scenario("one_rank_fails", tmp_path)
-
-
-def test_two_trainers_of_one_step_never_mix(tmp_path: Path) -> None:
-    """torch loads a mix of both as if nothing were (research page, section 3)."""
-    run_scenario("two_writers", tmp_path)
+def test_ranks_that_fail_or_do_not_agree_commit_nothing(tmp_path: Path) -> None:
+    """Also two trainers of one step: torch loads a mix of both (research page, section 3)."""
+    run_scenario("disagree,one_rank_fails,two_writers", tmp_path)
 
 
 def test_killed_at_random_points_the_head_is_old_or_new(tmp_path: Path) -> None:
