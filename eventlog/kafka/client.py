@@ -171,7 +171,7 @@ class TopicClient(ABC):
 
     @abstractmethod
     def delete_topic(self, topic: str, timeout_s: float = 30.0) -> None:
-        """Delete a topic and all that is in it. Raises TopicMissing."""
+        """Delete a topic and all that is in it, and wait until it is gone. Raises TopicMissing."""
 
     @abstractmethod
     def publish(

@@ -158,12 +158,19 @@ class Administration:
         return is_new
 
     def delete_topic(self, topic: str, timeout_s: float) -> None:
-        """Delete the topic. Raises TopicMissing."""
+        """Delete the topic, and wait until it is gone. Raises TopicMissing."""
+        deadline = time.monotonic() + timeout_s
 
         def ask(admin: Any) -> None:
             admin.delete_topics([topic], timeout_ms=int(timeout_s * 1_000))
 
+        def is_there(admin: Any) -> bool:
+            return not any(each["error_code"] for each in admin.describe_topics([topic]))
+
         self._ask(ask, timeout_s, f"topic {topic!r}")
+        # The brokers hear of it one after another.
+        while self._ask(is_there, deadline - time.monotonic(), f"topic {topic!r}"):
+            time.sleep(RETRY_S)
 
     def _await_leaders(self, topic: str, deadline: float) -> None:
         def ask(admin: Any) -> bool:
