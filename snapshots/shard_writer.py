@@ -113,6 +113,11 @@ class ShardWriter(StorageWriter):
         """The checkpoint that rank 0 committed last with this writer; None on other ranks."""
         return self._committed
 
+    @property
+    def saved_id(self) -> str | None:
+        """The id of the checkpoint that was saved last, in every rank; None before."""
+        return None if self._ticket is None else self._ticket.id
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Whether this is a fit id for a checkpoint."""
@@ -168,6 +173,7 @@ class ShardWriter(StorageWriter):
             raise CheckpointError(
                 "the plan does not come from this save", hint="plans must not be cached"
             )
+        self._ticket = ticket
         head = self._reader_of(ticket.head)
         ancestor = head if ticket.ancestor == ticket.head else self._reader_of(ticket.ancestor)
         with PartWriter(self._store, head=head, ancestor=ancestor, threads=self._threads) as writer:

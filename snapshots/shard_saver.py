@@ -1,0 +1,313 @@
+"""`ShardSaver`: checkpoints saved while training goes on, and the old ones taken away.
+
+    saver = ShardSaver("ckpt/")
+    handle = saver.save_async(state, step=7)      # the values as of this call are what is saved
+    ...
+    handle.wait()                                 # or let the next save_async raise what it met
+
+One save at a time: one that would overlap is refused, in all ranks alike. Saves go through gloo
+groups of their own, so they never wait for, or take the place of, the training's collectives.
+Imports torch, which steplog itself never needs.
+"""
+
+import copy
+import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.tensor import DTensor
+
+from eventlog.errors import CheckpointError, SteplogError
+from snapshots.checkpoint_manifest import CheckpointRef
+from snapshots.checkpoint_retention import Retention, apply_retention
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.shard_writer import THREADS, ShardWriter
+
+COLLECTIVE_TIMEOUT_S: Final = 600.0
+"""A rank that waits so long for the others gives the save up instead of hanging."""
+
+State = Mapping[str, Any]
+
+
+class SaveHandle:
+    """One save under way. Thread-safe."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._staged = threading.Event()
+        self._future: Future[CheckpointRef] = Future()
+        self._told = False
+
+    @property
+    def step(self) -> int:
+        """The step in training that is saved."""
+        return self._step
+
+    @property
+    def staged(self) -> bool:
+        """Whether all values are copied: from then on the state may change."""
+        return self._staged.is_set()
+
+    @property
+    def committed(self) -> CheckpointRef | None:
+        """The checkpoint, None while the save is under way. Raises what it met."""
+        return self.wait() if self._future.done() else None
+
+    def guard(self, timeout_s: float | None = None) -> None:
+        """Return when the state may change: call it before `optimizer.step()`.
+
+        Raises what the save met so far, `TimeoutError` after `timeout_s` seconds.
+        """
+        if not self._staged.wait(timeout_s):
+            raise TimeoutError(f"step {self._step} is not staged after {timeout_s} s")
+        if self._future.done():
+            self.wait()
+
+    def wait(self, timeout_s: float | None = None) -> CheckpointRef:
+        """The checkpoint, once it is committed. Raises what the save met (`CheckpointError`),
+        `TimeoutError` where it is under way after `timeout_s` seconds."""
+        error = self._future.exception(timeout_s)
+        self._told = True
+        if error is not None:
+            raise error
+        return self._future.result()
+
+    def _untold_error(self) -> BaseException | None:
+        """The error that nobody was told of yet."""
+        if self._told or not self._future.done():
+            return None
+        self._told = True
+        return self._future.exception()
+
+
+class ShardSaver:
+    """Saves checkpoints of one training, at once or in the background. Every rank makes one.
+
+    `delta`, `threads` as for `ShardWriter`. With `retention`, rank 0 takes away what it does not
+    keep, after each commit. A copy of the state's size is kept in memory from the first
+    `save_async` on, so that later ones need not allocate it. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        folder: CheckpointStore | str | os.PathLike[str],
+        *,
+        delta: bool = False,
+        threads: int = THREADS,
+        retention: Retention | None = None,
+        timeout_s: float = COLLECTIVE_TIMEOUT_S,
+    ) -> None:
+        """In a process group this is a collective: all its ranks make their saver together."""
+        self._store = folder if isinstance(folder, CheckpointStore) else CheckpointStore(folder)
+        self._delta = delta
+        self._threads = threads
+        self._retention = None if retention is None else retention.check()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="steplog-save")
+        self._under_way: SaveHandle | None = None
+        self._staging = _Staging()
+        # Two: one for the thread that saves, one for the caller's, which asks all ranks.
+        self._saving_group = _own_group(timeout_s)
+        self._asking_group = _own_group(timeout_s)
+
+    def __enter__(self) -> "ShardSaver":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._pool.shutdown(wait=True)
+
+    def save(self, state: State, *, step: int) -> CheckpointRef:
+        """Save and return when it is committed. A collective. Raises `CheckpointError`."""
+        self._refuse_overlap(step)
+        return self._save(_plain_state(state), self._writer(step))
+
+    def save_async(self, state: State, *, step: int) -> SaveHandle:
+        """Copy the values, and return; the rest is done in the background. A collective.
+
+        What is saved is the state and `step` as of this call. Raises `CheckpointError` where the
+        last save is still under way, and what that met where nobody asked its handle.
+        """
+        self._refuse_overlap(step)
+        handle = SaveHandle(step)
+        writer = self._writer(step)
+        staged = self._staging.copy_state(_plain_state(state))
+        handle._staged.set()
+        self._under_way = handle
+        self._pool.submit(self._save_for, handle, staged, writer)
+        return handle
+
+    def close(self) -> None:
+        """Wait for the save under way. Raises what it met, where nobody asked its handle."""
+        self._pool.shutdown(wait=True)
+        last, self._under_way = self._under_way, None
+        error = None if last is None else last._untold_error()
+        if error is not None:
+            raise error
+
+    def _writer(self, step: int) -> ShardWriter:
+        return ShardWriter(self._store, step=step, delta=self._delta, threads=self._threads)
+
+    def _refuse_overlap(self, step: int) -> None:
+        """Raise in all ranks alike: one that went on alone would wait for the others for ever."""
+        last = self._under_way
+        busy = last is not None and not last._future.done()
+        found = [(busy, step)] * (self._asking_group.size() if self._asking_group else 1)
+        if self._asking_group is not None:
+            dist.all_gather_object(found, (busy, step), group=self._asking_group)
+        if any(one for one, _step in found):
+            under_way = "another" if last is None else last.step
+            raise CheckpointError(
+                f"the save of step {under_way} is still under way",
+                hint="wait for its handle, or save less often",
+                step=step,
+            )
+        if any(one != step for _busy, one in found):
+            raise CheckpointError(
+                f"the ranks do not save the same step: {[one for _busy, one in found]}",
+                hint="give every rank the same step",
+            )
+        error = None if last is None else last._untold_error()
+        self._under_way = None
+        if error is not None:
+            raise error
+
+    def _save_for(self, handle: SaveHandle, state: State, writer: ShardWriter) -> None:
+        try:
+            ref = self._save(state, writer)
+        except BaseException as error:  # noqa: BLE001  (whoever holds the handle is told)
+            handle._future.set_exception(error)
+        else:
+            handle._future.set_result(ref)
+
+    def _save(self, state: State, writer: ShardWriter) -> CheckpointRef:
+        alone = self._saving_group is None
+        try:
+            save(
+                dict(state),
+                storage_writer=writer,
+                process_group=self._saving_group,
+                no_dist=alone,
+            )
+        except CheckpointException as error:
+            raise failure_of(error) from error
+        ref = writer.committed
+        if ref is None:  # only rank 0 committed; the others find it by its id
+            return self._store.find_checkpoint(checkpoint=writer.saved_id)
+        if self._retention is not None:
+            try:
+                apply_retention(self._store, self._retention)
+            except SteplogError as error:
+                raise CheckpointError(
+                    f"checkpoint {ref.id} is committed, but older ones could not be taken away: "
+                    f"{error.message}",
+                    hint=error.hint,
+                    step=ref.training_step,
+                ) from error
+        return ref
+
+
+def _own_group(timeout_s: float) -> dist.ProcessGroup | None:
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+    return group if isinstance(group, dist.ProcessGroup) else None
+
+
+class _Staging:
+    """Copies of states in the process's own memory, used again from one save to the next."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], torch.Tensor] = {}
+
+    def copy_state(self, state: State) -> dict[str, Any]:
+        """A state of the same structure that shares no memory with `state`."""
+        before, self._kept = self._kept, {}
+        aliases: dict[tuple[object, ...], torch.Tensor] = {}
+        return {name: self._copy(value, (name,), before, aliases) for name, value in state.items()}
+
+    def _copy(
+        self,
+        value: Any,
+        path: tuple[str, ...],
+        before: dict[tuple[str, ...], torch.Tensor],
+        aliases: dict[tuple[object, ...], torch.Tensor],
+    ) -> Any:
+        if isinstance(value, DTensor):
+            local = self._copy(value.to_local(), path, before, aliases)
+            return DTensor.from_local(
+                local,
+                value.device_mesh,
+                value.placements,
+                run_check=False,
+                shape=value.shape,
+                stride=value.stride(),
+            )
+        # Others (shards that say so by attributes, sparse ones) keep all they are by a deep copy.
+        is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
+        if is_plain and value.layout is torch.strided and not hasattr(value, "global_shape"):
+            return self._copy_tensor(value.detach(), path, before, aliases)
+        if isinstance(value, Mapping):
+            return {
+                key: self._copy(one, (*path, str(key)), before, aliases)
+                for key, one in value.items()
+            }
+        if type(value) in (list, tuple):
+            return type(value)(
+                self._copy(one, (*path, str(index)), before, aliases)
+                for index, one in enumerate(value)
+            )
+        return copy.deepcopy(value)
+
+    def _copy_tensor(
+        self,
+        value: torch.Tensor,
+        path: tuple[str, ...],
+        before: dict[tuple[str, ...], torch.Tensor],
+        aliases: dict[tuple[object, ...], torch.Tensor],
+    ) -> torch.Tensor:
+        # Tied parameters are one tensor under several names, and are copied once.
+        same = (value.data_ptr(), value.dtype, value.shape, value.stride(), value.device)
+        known = aliases.get(same)
+        if known is not None and value.numel():
+            return known
+        kept = before.pop(path, None)
+        if kept is None or (kept.dtype, kept.shape) != (value.dtype, value.shape):
+            kept = torch.empty(value.shape, dtype=value.dtype, device="cpu")
+        kept.copy_(value)
+        self._kept[path] = aliases[same] = kept
+        return kept
+
+
+def failure_of(error: CheckpointException) -> SteplogError:
+    """steplog's own error for what torch wraps: that of the lowest rank which failed."""
+    rank = min(error.failures)
+    cause = error.failures[rank][0]
+    if isinstance(cause, SteplogError):
+        return cause
+    return CheckpointError(
+        f"rank {rank} failed: {type(cause).__name__}: {cause}",
+        hint="nothing was committed; see the cause",
+    )
+
+
+def _plain_state(state: State) -> dict[str, Any]:
+    return {
+        name: value.state_dict() if isinstance(value, Stateful) else value
+        for name, value in state.items()
+    }
