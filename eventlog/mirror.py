@@ -24,7 +24,6 @@ from eventlog.mirroring.file import MirrorFile
 from eventlog.mirroring.reader import MirrorReader
 from eventlog.mirroring.schema import MIRROR_FORM
 from eventlog.mirroring.sent_scan import SentScan
-from eventlog.mirroring.turns import SharedRounds
 from eventlog.sqlite.connection import create_log
 from eventlog.sqlite.errors import errors_of
 from eventlog.sqlite.network_mount import refuse_network_mount
@@ -48,7 +47,6 @@ class _Own:
             client, self.file, self.reader, path, allow_truncated=mirror.allow_truncated
         )
         self.scan = SentScan(client, self.file, self.reader)
-        self.rounds = SharedRounds()
         self.scanning = threading.Lock()
         self.refreshes = 0
 
@@ -110,19 +108,13 @@ class Mirror:
         """Read these partitions (None: all) up to the ends they have now; the mirror's cut then.
 
         Everything that was acknowledged before the call is there after it. Threads that ask at once
-        share one round. Raises `LogUnavailableError` naming what is missing at the deadline,
+        share what is fetched. Raises `LogUnavailableError` naming what is missing at the deadline,
         `TopicChangedError` where the topic is not the one that is mirrored, `UnknownSchemaError` or
         `UnknownKindError` where a newer steplog wrote; what was read until then stays.
         """
         own = self._here()
-        wanted = None if partitions is None else frozenset(partitions)
-        deadline = time.monotonic() + timeout_s
-
-        def run(together: frozenset[int] | None) -> None:
-            own.refreshes += 1
-            own.catch_up.run(together, deadline)
-
-        own.rounds.join(wanted, deadline, run)
+        own.refreshes += 1
+        own.catch_up.run(partitions, time.monotonic() + timeout_s)
         return self.cut()
 
     def cut(self) -> Cut:

@@ -76,9 +76,10 @@ class TopicProducer(ABC):
 
 
 class TopicReader(ABC):
-    """Reads one topic without a consumer group; used by one thread.
+    """Reads one topic without a consumer group; used by one thread at a time.
 
-    Calls that wait raise BrokersUnavailable, AccessDenied, TopicMissing. After any of them the
+    Only the questions about offsets may be put by any thread, also while another reads. Calls that
+    wait raise BrokersUnavailable, AccessDenied, TopicMissing. After any of them the
     reader is still whole: the call can be repeated.
     """
 

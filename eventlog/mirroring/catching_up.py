@@ -4,6 +4,9 @@ Everything that was acknowledged before is read then, whatever other transaction
 is the high watermark, and only what is committed is read. What comes is checked against the topic's
 identity after it was fetched, and before any of it is stored: a topic that was deleted and made
 again would be read on silently.
+
+Any number of threads may want something; whoever's turn it is fetches for all of them, so that none
+waits for what holds another one back.
 """
 
 import time
@@ -12,37 +15,43 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from eventlog.errors import LogUnavailableError, SchemaError
-from eventlog.kafka.client import TopicClient, TopicRecord
-from eventlog.kafka.client_errors import (
-    BrokersUnavailable,
-    OffsetOutOfRange,
-    RecordsCorrupt,
+from eventlog.errors import (
+    LogUnavailableError,
+    SchemaError,
+    SteplogError,
+    TopicChangedError,
 )
+from eventlog.kafka.client import TopicClient, TopicRecord
+from eventlog.kafka.client_errors import BrokersUnavailable, OffsetOutOfRange, RecordsCorrupt
 from eventlog.mirroring.file import MirrorFile
 from eventlog.mirroring.ingest import Fetched
 from eventlog.mirroring.reader import MirrorReader
 from eventlog.mirroring.source_watch import LEAST_S, RETRY_S, SourceWatch, ask
 from eventlog.mirroring.store import MovedError
 from eventlog.mirroring.topic_check import (
+    another_record,
     corrupt_fetch,
     require_ends_reached,
-    require_last_record,
     require_partitions,
     truncated,
 )
-from eventlog.mirroring.turns import FetchTurn, Wanted
+from eventlog.mirroring.turns import FetchTurns
 
 BATCH_RECORDS: Final = 4_096
 """So many records, or about so many bytes, are stored in one transaction, if they are there."""
 BATCH_BYTES: Final = 8 * 1024 * 1024
-FETCH_S: Final = 0.5
+FETCH_S: Final = 0.1
+"""How long a fetch waits for something to come; who comes meanwhile waits for the next one."""
 _MORE_S: Final = 0.02
+_LOOK_S: Final = 0.01
 _CORRUPT_TRIES: Final = 3
+
+Behind = Mapping[int, tuple[int, int]]
+"""Partitions that are not at their ends: each with its position and its end."""
 
 
 class CatchUp:
-    """Reads one topic into one mirror; used by one thread at a time. Raises errors of ours only."""
+    """Reads one topic into one mirror. Thread-safe; raises errors of ours only."""
 
     def __init__(
         self,
@@ -60,20 +69,25 @@ class CatchUp:
         self._reader = reader
         self._folder = path.parent
         self._allow_truncated = allow_truncated
-        self._turn = FetchTurn(path)
-        self._topic = client.open_reader(committed=True)
+        self._turns = FetchTurns(path)
         self._watch = SourceWatch(client, file, reader, path.parent)
+        # What follows is used by the thread whose turn it is.
+        self._topic = client.open_reader(committed=True)
         self._proven: set[int] = set()
         """Partitions whose last mirrored record was compared with the topic's by this handle."""
         self._overlap: dict[int, tuple[int, bytes]] = {}
         """Of the others: the last record, which is read once more."""
+        self._stopped: dict[int, SteplogError] = {}
+        """Partitions that are not read on, and why."""
+        self._fault: BrokersUnavailable | None = None
+        self._corrupt_tries = 0
 
     def identify(self, deadline: float) -> None:
         """Hold what is mirrored against the topic now; the first time, write down what it is."""
         with self._watch.faults():
             self._watch.identify(deadline)
 
-    def run(self, wanted: Wanted, deadline: float) -> None:
+    def run(self, partitions: Collection[int] | None, deadline: float) -> None:
         """Read these partitions (None: all) to the ends that they have now.
 
         Raises `LogUnavailableError` at the deadline (what was read stays), `TopicChangedError`, and
@@ -81,27 +95,23 @@ class CatchUp:
         """
         with self._watch.faults():
             source = self._watch.current(deadline)
-            parts = range(source.partition_count) if wanted is None else sorted(wanted)
+            parts = range(source.partition_count) if partitions is None else sorted(partitions)
             require_partitions(parts, source.partition_count, source.topic)
             ends = ask(lambda left_s: self._topic.high_watermarks(parts, left_s), deadline)
             self._require_ends(ends, deadline)
-            self._prove(parts, deadline)
             if not self._missing(ends):
                 return
-            with self._turn.taken(
-                self._reader.positions, lambda: not self._missing(ends), deadline
-            ) as is_ours:
-                if is_ours:
-                    self._read_to(ends, deadline)
+            with self._turns.wanting(parts):
+                self._read_to(ends, deadline)
 
     def close(self) -> None:
         """Let go of connections and of the lock file."""
         self._topic.close()
-        self._turn.close()
+        self._turns.close()
 
     def left_behind(self) -> None:
         """In a forked child."""
-        self._turn.close()
+        self._turns.close()
 
     def _require_ends(self, ends: Mapping[int, int], deadline: float) -> None:
         positions = self._reader.positions()
@@ -109,88 +119,113 @@ class CatchUp:
             self._watch.identify(deadline)
             require_ends_reached(self._client.topic, positions, ends, self._folder)
 
+    def _missing(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Partitions that are not at their ends, or not proven yet."""
+        positions = self._reader.positions()
+        return {
+            part: (positions[part].next, end)
+            for part, end in ends.items()
+            if positions[part].next < end or part not in self._proven
+        }
+
+    def _read_to(self, ends: Mapping[int, int], deadline: float) -> None:
+        tries = 0
+        while behind := self._missing(ends):
+            left_s = deadline - time.monotonic()
+            # Who has no time left still gets what is there at once.
+            if tries and left_s <= 0:
+                raise self._late(behind)
+            with self._turns.thread_turn(min(left_s, FETCH_S * 2)) as is_ours:
+                if is_ours:
+                    if not tries:
+                        self._try_again(ends)
+                    if self._is_over(ends):
+                        return
+                    self._step(ends, deadline)
+            tries += 1
+
+    def _try_again(self, parts: Collection[int]) -> None:
+        """What stopped these partitions before may be gone."""
+        for part in parts:
+            self._stopped.pop(part, None)
+        self._fault, self._corrupt_tries = None, 0
+
+    def _is_over(self, ends: Mapping[int, int]) -> bool:
+        """Whether nothing is left to be read. Raises what stopped one of these partitions.
+
+        An event of a newer steplog stops its own partition only: the others are read first.
+        """
+        stopped = {part: self._stopped[part] for part in ends if part in self._stopped}
+        left = self._missing(ends).keys() - stopped.keys()
+        for error in stopped.values():
+            if not left or not isinstance(error, SchemaError):
+                raise error
+        return not left
+
+    def _step(self, ends: Mapping[int, int], deadline: float) -> None:
+        """Fetch once, for all who want something, and store what came."""
+        wanted = self._turns.wanted() - self._stopped.keys()
+        self._prove(wanted, deadline)
+        if not self._turns.is_ours(self._reader.positions):
+            time.sleep(_LOOK_S)
+            return
+        self._seek(wanted)
+        try:
+            fetched = self._checked(self._fetch(ends, deadline), deadline)
+        except BrokersUnavailable as fault:
+            self._fault = fault
+            self._watch.doubt()
+            time.sleep(RETRY_S)
+        except RecordsCorrupt as damage:
+            self._corrupt_tries += 1
+            self._topic.seek({})
+            if self._corrupt_tries >= _CORRUPT_TRIES:
+                raise corrupt_fetch(self._client.topic, str(damage)) from damage
+        except OffsetOutOfRange as out:
+            self._look_again(out, deadline)
+        else:
+            self._fault = None
+            self._store(fetched, deadline)
+
     def _prove(self, parts: Collection[int], deadline: float) -> None:
         """For partitions that this handle reads for the first time: do they go on from here?"""
         new = [part for part in parts if part not in self._proven and part not in self._overlap]
         if not new:
             return
         starts = ask(lambda left_s: self._topic.log_starts(new, left_s), deadline)
-        self._require_starts(starts, deadline)
-        for part in new:
+        for part, start in starts.items():
+            if not self._begins_in_time(part, start, deadline):
+                continue
             last = self._reader.last_record(part)
-            if last is not None and last[0] >= starts[part]:
+            if last is not None and last[0] >= start:
                 self._overlap[part] = last
             else:
                 self._proven.add(part)
 
-    def _require_starts(self, starts: Mapping[int, int], deadline: float) -> None:
-        positions = self._reader.positions()
-        late = {part: at for part, at in starts.items() if at > positions[part].next}
-        if not late:
-            return
+    def _begins_in_time(self, part: int, start: int, deadline: float) -> bool:
+        """Whether nothing of the partition was deleted before it was read; else it is stopped."""
+        position = self._reader.positions()[part]
+        if start <= position.next:
+            return True
         if not self._allow_truncated:
-            part = min(late)
-            raise truncated(self._client.topic, positions[part], late[part])
+            self._stopped[part] = truncated(self._client.topic, position, start)
+            return False
         with self._file.transaction(deadline) as (store, _):
-            for part, start in late.items():
-                if start > store.positions[part].next:
-                    store.pass_over(part, start)
+            if start > store.positions[part].next:
+                store.pass_over(part, start)
+        return True
 
-    def _missing(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """Partitions that are not at their ends, or not proven: each with its position and end."""
-        positions = self._reader.positions()
-        return {
-            part: (positions[part].next, end)
-            for part, end in ends.items()
-            if positions[part].next < end or part in self._overlap
-        }
-
-    def _read_to(self, ends: Mapping[int, int], deadline: float) -> None:
-        stopped: dict[int, SchemaError] = {}
-        fault: Exception | None = None
-        corrupt = tries = 0
-        while behind := {
-            part: at for part, at in self._missing(ends).items() if part not in stopped
-        }:
-            # Who has no time left still gets what is there at once.
-            if tries and time.monotonic() >= deadline:
-                raise self._late(behind, fault)
-            tries += 1
-            self._seek(behind, stopped)
-            try:
-                fetched = self._fetch(ends, deadline)
-                self._check_fetched(fetched, deadline)
-            except BrokersUnavailable as unavailable:
-                fault = unavailable
-                self._watch.doubt()
-                time.sleep(RETRY_S)
-                continue
-            except RecordsCorrupt as damage:
-                corrupt += 1
-                if corrupt >= _CORRUPT_TRIES:
-                    raise corrupt_fetch(self._client.topic, str(damage)) from damage
-                self._topic.seek({})
-                continue
-            except OffsetOutOfRange as out:
-                self._look_again(out, ends, deadline)
-                continue
-            stopped.update(self._store(fetched, deadline))
-        for part, error in stopped.items():
-            if part in ends:
-                raise error
-
-    def _seek(self, behind: Mapping[int, tuple[int, int]], stopped: Collection[int]) -> None:
+    def _seek(self, wanted: Collection[int]) -> None:
         """Go on from where the mirror is; partitions that are read already stay with the others."""
         positions = self._reader.positions()
         at = self._topic.positions()
-        wanted = {
-            part: positions[part].next
-            for part in {*at, *behind}
-            if part not in stopped and part not in self._overlap
+        parts = {*at, *wanted} - self._stopped.keys()
+        places = {
+            part: self._overlap[part][0] if part in self._overlap else positions[part].next
+            for part in parts
         }
-        wanted.update({part: offset for part, (offset, _) in self._overlap.items()})
-        if wanted != at:
-            self._topic.seek(wanted)
+        if places != at:
+            self._topic.seek(places)
 
     def _fetch(self, ends: Mapping[int, int], deadline: float) -> Fetched:
         topic = self._topic
@@ -209,58 +244,72 @@ class CatchUp:
                 return Fetched(records, starts, at)
             wait_s = _MORE_S
 
-    def _check_fetched(self, fetched: Fetched, deadline: float) -> None:
-        """Is it what the mirror goes on from? Raises before any of it is stored."""
+    def _checked(self, fetched: Fetched, deadline: float) -> Fetched:
+        """What the mirror may go on from; a partition whose last record is another is stopped."""
         if fetched.ends != fetched.starts:
             self._watch.identify(deadline)
         if not self._overlap:
-            return
+            return fetched
         digests = {
             (each.partition, each.offset): sha256(each.value or b"").digest()
             for each in fetched.records
             if each.partition in self._overlap and each.offset <= self._overlap[each.partition][0]
         }
+        wrong: set[int] = set()
         for part, (offset, digest) in list(self._overlap.items()):
-            if fetched.ends.get(part, 0) > offset:
-                found = digests.get((part, offset))
-                require_last_record(self._client.topic, part, offset, digest, found, self._folder)
-                del self._overlap[part]
+            if fetched.ends.get(part, 0) <= offset:
+                continue
+            del self._overlap[part]
+            found = digests.get((part, offset))
+            if found == digest:
                 self._proven.add(part)
+            else:
+                wrong.add(part)
+                self._stopped[part] = another_record(
+                    self._client.topic, part, offset, digest, found, self._folder
+                )
+        return _without(fetched, wrong) if wrong else fetched
 
-    def _store(self, fetched: Fetched, deadline: float) -> dict[int, SchemaError]:
+    def _store(self, fetched: Fetched, deadline: float) -> None:
         if fetched.ends == fetched.starts:
-            return {}
+            return
         try:
-            with self._file.transaction(max(deadline, time.monotonic() + 1.0)) as (store, ingest):
-                # Not the record that was fetched once more, to see that it is what it was.
-                at = {part: store.positions[part].next for part in fetched.starts}
-                new = sum(each.offset >= at[each.partition] for each in fetched.records)
+            with self._file.transaction(max(deadline, time.monotonic() + 1.0)) as (_, ingest):
                 stopped = ingest.take(fetched)
         except MovedError:
-            return {}
-        self.records_read += new
-        return stopped
+            return  # Another mirror on this file read on: it is looked where it is now.
+        self.records_read += len(fetched.records)
+        self._stopped.update(stopped)
+        self._turns.note_own(self._reader.positions)
 
-    def _look_again(self, out: OffsetOutOfRange, ends: Mapping[int, int], deadline: float) -> None:
+    def _look_again(self, out: OffsetOutOfRange, deadline: float) -> None:
         """The position is outside of the log: the topic was made anew, or its beginning deleted."""
         self._watch.identify(deadline)
         part = out.partition
         self._overlap.pop(part, None)
+        self._proven.discard(part)
         self._topic.seek({})
-        if part not in ends:
-            return  # It is only read along with others; whoever wants it will find out.
-        self._require_starts({part: out.start}, deadline)
-        self._require_ends({part: out.end}, deadline)
+        if self._begins_in_time(part, out.start, deadline):
+            try:
+                self._require_ends({part: out.end}, deadline)
+            except TopicChangedError as error:
+                self._stopped[part] = error
 
-    def _late(
-        self, behind: Mapping[int, tuple[int, int]], fault: Exception | None
-    ) -> LogUnavailableError:
+    def _late(self, behind: Behind) -> LogUnavailableError:
         part, (at, end) = min(behind.items())
         more = f", and {len(behind) - 1} other partitions are behind" if len(behind) > 1 else ""
-        why = f" ({fault})" if fault is not None else ""
+        why = f" ({self._fault})" if self._fault is not None else ""
         return LogUnavailableError(
             f"partition {part} of topic {self._client.topic!r} is read up to offset {at} of {end} "
             f"at the deadline{more}{why}",
             hint="try again; a long topic is mirrored beforehand by `steplog mirror`, and an open "
             "transaction holds back what comes after it until it ends",
         )
+
+
+def _without(fetched: Fetched, parts: Collection[int]) -> Fetched:
+    return Fetched(
+        [each for each in fetched.records if each.partition not in parts],
+        {part: at for part, at in fetched.starts.items() if part not in parts},
+        {part: at for part, at in fetched.ends.items() if part not in parts},
+    )

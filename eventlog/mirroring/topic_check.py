@@ -61,18 +61,17 @@ def truncated(topic: str, position: Position, start: int) -> TopicChangedError:
     )
 
 
-def require_last_record(
+def another_record(
     topic: str, part: int, offset: int, digest: bytes, found: bytes | None, folder: Path
-) -> None:
-    """Raise `TopicChangedError` unless the record last mirrored is still what it was."""
-    if found != digest:
-        there = "is not there any more" if found is None else f"has digest {found.hex()}"
-        raise TopicChangedError(
-            f"the record at offset {offset} of partition {part} of topic {topic!r} was mirrored "
-            f"with digest {digest.hex()}, and now {there}",
-            hint="see what happened to the brokers' data; remove "
-            f"{folder / 'mirror.db'} to mirror the topic again",
-        )
+) -> TopicChangedError:
+    """The error where the record last mirrored is not what it was any more."""
+    there = "is not there any more" if found is None else f"has digest {found.hex()}"
+    return TopicChangedError(
+        f"the record at offset {offset} of partition {part} of topic {topic!r} was mirrored "
+        f"with digest {digest.hex()}, and now {there}",
+        hint="see what happened to the brokers' data; remove "
+        f"{folder / 'mirror.db'} to mirror the topic again",
+    )
 
 
 def require_partitions(partitions: Collection[int], partition_count: int, topic: str) -> None:

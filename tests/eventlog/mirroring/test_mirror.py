@@ -86,7 +86,9 @@ def test_only_the_partitions_asked_for_are_read(topic: FakeTopic, mirror: Mirror
     require_true(mirror, topic)
 
 
-def test_threads_that_refresh_at_once_share_a_round(topic: FakeTopic, mirror: Mirror) -> None:
+def test_threads_that_refresh_at_once_share_what_is_fetched(
+    topic: FakeTopic, mirror: Mirror
+) -> None:
     write_session(topic, "s")
     mirror.refresh()
     begun, go_on = threading.Event(), threading.Event()
@@ -98,20 +100,42 @@ def test_threads_that_refresh_at_once_share_a_round(topic: FakeTopic, mirror: Mi
 
     topic.before_fetch = wait
     chain = write_session(topic, "s2")
+    before = topic.fetches
     with ThreadPoolExecutor(9) as pool:
         first = pool.submit(mirror.refresh)
         assert begun.wait(20)
-        before = mirror.refreshes, topic.questions
-        # The first one's end was asked for before this: those who come now need a round more.
         topic.write([("s2", chain.call().data)])
+        asked = topic.questions
         others = [pool.submit(mirror.refresh, {0, 1, 2} if n % 2 else None) for n in range(8)]
-        while len(mirror._own.rounds._waiting) < 9:
+        while topic.questions < asked + 8:
             time.sleep(0.001)
         go_on.set()
         ends = [each.result().end(topic.part_of("s2")) for each in others]
     assert first.result() is not None
     assert ends == [topic.end(topic.part_of("s2"))] * 8
-    assert (mirror.refreshes, topic.questions) == (before[0] + 1, before[1] + 1)
+    assert topic.fetches - before == 1
+    assert mirror.records_read == 6 + 7
+
+
+def test_a_thread_that_is_held_back_holds_back_no_other(topic: FakeTopic, mirror: Mirror) -> None:
+    names = [next(f"n{n}" for n in range(99) if topic.part_of(f"n{n}") == part) for part in (0, 1)]
+    opened = topic.begin()
+    opened.send(0, names[0].encode(), b"never ended")
+    chain = EventChain(names[1])
+    chain.seed(writer="w")
+    with ThreadPoolExecutor(3) as pool:
+        stuck = [pool.submit(mirror.refresh, parts, timeout_s=20) for parts in (None, {0})]
+        while topic.fetches < 3:
+            time.sleep(0.001)
+        for _ in range(5):
+            topic.write([(names[1], chain.call().data)])
+            start = time.monotonic()
+            assert mirror.refresh({1}).end(1) == topic.end(1)
+            assert time.monotonic() - start < 5
+        assert not any(each.done() for each in stuck)
+        opened.end("aborted")
+        for each in stuck:
+            assert each.result().end(0) == 2
 
 
 def test_reading_goes_on_while_a_refresh_is_at_it(
