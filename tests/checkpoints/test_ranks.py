@@ -48,5 +48,9 @@ def test_ranks_that_fail_or_do_not_agree_commit_nothing(tmp_path: Path) -> None:
     run_scenario("disagree,one_rank_fails,two_writers", tmp_path)
 
 
+def test_saves_in_the_background_and_each_ranks_own_state(tmp_path: Path) -> None:
+    run_scenario("background,own_states", tmp_path)
+
+
 def test_killed_at_random_points_the_head_is_old_or_new(tmp_path: Path) -> None:
     run_scenario("killed", tmp_path, scaled(5, 50), 1)

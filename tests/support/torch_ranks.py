@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -26,8 +27,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from eventlog.errors import CheckpointError
+from snapshots.checkpoint_retention import Retention
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.object_folder import ObjectFolder
 from snapshots.shard_reader import ShardReader
+from snapshots.shard_saver import ShardSaver
 from snapshots.shard_writer import ShardWriter
 from tests.support.torch_states import bytes_of, emptied, fingerprint, first_error
 
@@ -272,6 +276,77 @@ def two_writers(folder: Path) -> None:
     assert store.head() in found
 
 
+def background(folder: Path) -> None:
+    """Saves behind a training that talks on the default group; a slow rank holds up no other."""
+
+    def rank_of(rank: int) -> None:
+        mesh = init_device_mesh("cpu", (2,))
+        weights = distribute_tensor(torch.zeros(50_000), mesh, [Shard(0)])
+        store = CheckpointStore(folder / "ckpt")
+        with ShardSaver(store, retention=Retention(2)) as saver:
+            for step in range(5):
+                handle = saver.save_async({"w": weights}, step=step)
+                handle.guard()
+                for _ in range(20):
+                    weights.to_local().add_(1 / 20)
+                    dist.all_reduce(torch.ones(10))
+                assert handle.wait(60) == store.head()
+                dist.barrier()
+            _overlap(rank, saver, {"w": weights})
+        assert [ref.training_step for ref in store.list_checkpoints()] == [8, 9]
+
+    run_world(2, folder, rank_of)
+
+
+def own_states(folder: Path) -> None:
+    """What each rank alone has comes back to that rank, at another count of ranks too.
+
+    Random states of all ranks were one rank's after a resume (Megatron-LM #6858, Automodel #3437).
+    """
+
+    def save_rank(rank: int) -> None:
+        torch.manual_seed(100 + rank)
+        state = {"rng": {f"rank{rank}": torch.get_rng_state()}, "note": {f"rank{rank}": [rank]}}
+        _save(state, folder, 1)
+
+    def load_rank(rank: int) -> None:
+        torch.manual_seed(100 + rank)
+        expected = torch.get_rng_state()
+        state = {
+            "rng": {f"rank{rank}": torch.zeros_like(expected)},
+            "note": {f"rank{rank}": None},
+        }
+        dcp.load(state, storage_reader=ShardReader(folder / "ckpt"))
+        assert torch.equal(state["rng"][f"rank{rank}"], expected)
+        assert state["note"] == {f"rank{rank}": [rank]}
+
+    run_world(3, folder, save_rank)
+    for world in (3, 2, 1):
+        run_world(world, folder, load_rank)
+
+
+def _overlap(rank: int, saver: ShardSaver, state: dict[str, Any]) -> None:
+    """One rank's disk is slow: the next save is refused in both, and neither waits for ever."""
+    put, runs = ObjectFolder.put_object, threading.Event()
+
+    def slow(objects: ObjectFolder, pieces: Any) -> Any:
+        assert runs.wait(60)
+        return put(objects, pieces)
+
+    if rank == 1:
+        ObjectFolder.put_object = slow  # type: ignore[method-assign]
+    handle = saver.save_async(state, step=8)
+    refused = None
+    try:
+        saver.save_async(state, step=9)
+    except CheckpointError as error:
+        refused = error
+    assert "still under way" in str(refused)
+    runs.set()
+    handle.wait(60)
+    saver.save(state, step=9)
+
+
 def _at_step(step: int) -> dict[str, torch.Tensor]:
     chance = torch.Generator().manual_seed(step)
     return {f"t{n}": torch.randn(60_000, generator=chance) for n in range(8)}
@@ -353,9 +428,11 @@ def _check_step(store: CheckpointStore, checkpoint: str, step: int) -> None:
 
 
 SCENARIOS: dict[str, Callable[..., None]] = {
+    "background": background,
     "disagree": disagree,
     "killed": killed,
     "one_rank_fails": one_rank_fails,
+    "own_states": own_states,
     "reshard": reshard,
     "two_writers": two_writers,
 }
