@@ -10,9 +10,11 @@ from eventlog.event import SessionResumed
 from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.mirrored_lines import MirroredLines
 from eventlog.kafka.partitioning import partition_of
+from eventlog.kafka.sent_records import sent_events_of
 from eventlog.kafka.topic_writer import require_session_name
 from eventlog.keeping.append_rule import Accepted, Append, judge_append
 from eventlog.keeping.claims import Claimant, Takeover, claim_append, require_session
+from eventlog.keeping.kept_records import missing_event
 from eventlog.keeping.kept_rows import KeptSession
 from eventlog.log import Receipt
 from eventlog.mirror import Mirror
@@ -130,7 +132,7 @@ class ClaimMaker:
                 ready.append(claim)
             elif wish is not None:
                 ready.append(self.claim_of(session_id, wish))
-            elif was_sent and first.event.attempt == highest:
+            elif was_sent and first.event.attempt == highest and not self.is_contested(claim):
                 ready.append(claim)
             else:
                 raise FencedError(
@@ -140,6 +142,24 @@ class ClaimMaker:
                     step=first.event.step,
                 )
         return ready
+
+    def is_contested(self, claim: PreparedClaim) -> bool:
+        """Whether another event of the session was sent under the claim's attempt.
+
+        Even of a claim that was sent it is not sure that brokers took it: whoever fenced its
+        producer may have used the attempt. Read from the line's head on, uncommitted.
+        """
+        kept, own = claim.kept, {encoded.digest for encoded in claim.append.events}
+        stored = self.mirrored.event_at(kept.number, kept.line.attempt, kept.line.next_step - 1)
+        if stored is None:
+            raise missing_event(kept.session_id, kept.line.next_step - 1)
+        partition, offset = self._mirror.place_of(stored.offset)
+        with faults_as_ours():
+            sent = sent_events_of(
+                self._mirror.client, kept.session_id, partition, offset, self._deadline
+            )
+        attempt = claim.append.events[0].event.attempt
+        return any(each.event.attempt == attempt and each.digest not in own for _, each in sent)
 
 
 def require_same_line(now: KeptSession, then: KeptSession) -> None:

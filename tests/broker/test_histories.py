@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 
 ACTS = 110
 PARTITIONS = 2
-FAULTS_MIN = 20
+FAULTS_MIN = 30
 """Of each history; all of a run together have over 100."""
 
 SEEDS_THAT_FAILED: tuple[int, ...] = ()
@@ -30,7 +30,7 @@ _chosen = os.environ.get("STEPLOG_HISTORY_SEEDS")
 SEEDS = (
     [int(each) for each in _chosen.split(",")]
     if _chosen
-    else [*SEEDS_THAT_FAILED, *range(scaled(4, 60))]
+    else [*SEEDS_THAT_FAILED, *range(scaled(3, 60))]
 )
 BROKER_SEEDS = range(1_000, 1_000 + scaled(1, 12))
 

@@ -60,7 +60,7 @@ class Scene:
 
     def hit(self, worker: Worker, moment: str, how: str, do: str, **arguments: object) -> int:
         """Have the worker stop or kill itself at a moment of what it is told to do."""
-        self.workers.ask(worker, "arm", moment=moment, how=how, claims_only=do == "claim")
+        self.workers.ask(worker, "arm", moment=moment, how=how, claims_only=do in ("claim", "resume"))
         command = worker.order(do, **arguments)
         self.workers.await_until(lambda: any(each.name == "hit" for each in worker.reports))
         if how == "stop":
@@ -206,3 +206,42 @@ def test_an_owner_that_remembers_nothing_of_its_line_sees_a_claim_that_died(
         assert scene.claim(owner, "unheld") == 4
         assert scene.append(owner, "unheld")
     verdict(scene.judge(), rule_broken=rule_broken, loses=False)
+
+
+@pytest.mark.parametrize("rule_broken", [False, True])
+def test_a_claim_is_not_sent_again_where_another_was_sent_under_its_attempt(
+    scene: Scene, rule_broken: bool
+) -> None:
+    """Two append claims of their own, both as attempt 2; each fences the other before it is sure.
+
+    The one that was refused may be sent again, but not where the other was seen meanwhile.
+    """
+    owner, killed = scene.workers.start("owner"), scene.workers.start("killed")
+    broken = "sends its claim again in any case" if rule_broken else ""
+    claimant = scene.workers.start("claimant", broken=broken)
+    scene.seed(owner, "s")
+    resume = {"session": "s", "count": 1}
+    going = scene.hit(claimant, "unsent", "stop", "resume", **resume)
+    scene.hit(killed, "sent", "kill", "resume", **resume)
+    scene.go_on(claimant, going)
+    refused = [each.facts["error"] for each in claimant.reports if each.name == "refused"]
+    assert refused == ([] if rule_broken else ["FencedError"])
+    if not rule_broken:
+        assert scene.workers.ask(claimant, "resume", **resume)["written"]
+    verdict(scene.judge(), rule_broken=rule_broken, loses=False)
+
+
+def test_an_owner_whose_producer_is_new_sees_a_claim_that_died(scene: Scene) -> None:
+    """It claimed the session by another's producer, so its own was never fenced: it is not there.
+
+    Its first append initialises it, and so ends the claim of who was killed, unnoticed.
+    """
+    first, killed = scene.workers.start("first"), scene.workers.start("killed")
+    owner = scene.workers.start("owner")
+    scene.seed(first, "s")
+    assert scene.claim(owner, "s") == 2
+    scene.hit(killed, "sent", "kill", "claim", sessions=["s"])
+    assert not scene.append(owner, "s")
+    assert scene.claim(owner, "s") == 4
+    assert scene.append(owner, "s")
+    verdict(scene.judge(), rule_broken=False, loses=False)

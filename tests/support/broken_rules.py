@@ -74,11 +74,17 @@ def _believe_that_nobody_claimed() -> None:
     MirroredLines.aborted_claims = lambda self, kept, timeout_s: 0  # type: ignore[method-assign]
 
 
+def _send_the_claim_again() -> None:
+    """A claim that was sent, and did not commit, is sent again whatever was sent meanwhile."""
+    ClaimMaker.is_contested = lambda self, claim: False  # type: ignore[method-assign]
+
+
 _RULES: dict[str, Callable[[], None]] = {
     "claims through its own producer": _claim_through_own_producer,
     "reads to the last stable offset": _read_to_last_stable_offset,
     "reuses places": _reuse_places,
     "counts only what stands": _count_only_what_stands,
+    "sends its claim again in any case": _send_the_claim_again,
     "believes that nobody claimed": _believe_that_nobody_claimed,
 }
 
