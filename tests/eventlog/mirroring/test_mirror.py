@@ -19,10 +19,13 @@ from eventlog.errors import (
     LogError,
     LogUnavailableError,
     SessionNotFoundError,
+    StepConflictError,
     UnknownKindError,
     UnknownSchemaError,
 )
 from eventlog.event import LineHead
+from eventlog.kafka.mirrored_lines import MirroredLines
+from eventlog.keeping.append_rule import Accepted, Append, judge_append
 from eventlog.mirror import Mirror
 from eventlog.mirroring import turns
 from eventlog.sqlite.lock import LogLock
@@ -482,3 +485,24 @@ def test_the_folder_is_made_and_the_file_lies_in_it(topic: FakeTopic, tmp_path: 
     with Mirror(tmp_path / "a" / "b", topic.client()) as mirror:
         assert mirror.path == tmp_path / "a" / "b" / "mirror.db"
         assert mirror.path.exists()
+
+
+def test_nothing_but_a_claim_is_taken_by_a_stopped_line(topic: FakeTopic, mirror: Mirror) -> None:
+    chain = EventChain("s")
+    topic.write([("s", chain.seed(writer="w").data)])
+    kept = chain.head
+    chain.call()
+    topic.write([("s", chain.call().data)])
+    mirror.refresh()
+    lines = MirroredLines(mirror)
+    session = lines.find_session("s")
+    goes_on = EventChain("s", seed=1)
+    goes_on.head = kept
+    plain = Append("s", [goes_on.call()], 0, "w")
+    with pytest.raises(StepConflictError, match="step 1 is missing"):
+        judge_append(plain, session, lines)
+    goes_on.head = kept
+    claim = Append("s", [goes_on.resumed(writer="w")], 0, "w")
+    judged = judge_append(claim, session, lines)
+    assert isinstance(judged, Accepted)
+    assert judged.line.error is None
