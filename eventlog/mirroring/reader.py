@@ -1,6 +1,5 @@
 """`MirrorReader`: a mirror read as a log, and where in the topic each record of it lies."""
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import merge
@@ -11,7 +10,7 @@ from sqlite3 import Connection
 from typing import Final
 
 from eventlog.cut import Cut
-from eventlog.errors import EventCorruptError, SessionNotFoundError
+from eventlog.errors import EventCorruptError, SessionNotFoundError, SteplogError
 from eventlog.keeping.kept_records import read_kept
 from eventlog.keeping.kept_rows import KeptSession
 from eventlog.line_state import LineState
@@ -36,15 +35,14 @@ from eventlog.mirroring.rows import (
     skipped_record,
     span_events,
     span_of,
-    spans_from,
 )
 from eventlog.mirroring.schema import MIRROR_FORM
 from eventlog.sqlite.reader import SqliteReader, no_session
 from eventlog.sqlite.rows import SqliteRows
 from eventlog.sqlite.seal import damaged
 
-SPANS_KEPT: Final = 256
-"""So many spans are read at once while records are given their places."""
+PLACED_MAX: Final = 64
+"""So many records at most are read ahead to be given their places together."""
 
 
 class MirrorReader(SqliteReader):
@@ -133,8 +131,19 @@ class MirrorReader(SqliteReader):
 
     def placed(self, records: Iterator[LogRecord]) -> Iterator[LogRecord]:
         """The same records, each with its partition, and its offset there."""
-        places = _Places(self)
-        return (places.put(record) for record in records)
+        span: Span | None = None
+        for chunk in _chunks(records):
+            found = []
+            with self.connection() as db:
+                for record in chunk:
+                    local = record.offset
+                    if span is None or not span.first <= local < span.first + span.length:
+                        span = span_of(db, local)
+                    offset = span.offset + local - span.first
+                    found.append(
+                        LogRecord(offset, record.digest, record.data, record.prefix, span.part)
+                    )
+            yield from found
 
     def find_line(self, session_id: str) -> LineState | None:
         """The session's line, also where nothing of it was ever accepted; None if unknown."""
@@ -183,10 +192,21 @@ class MirrorReader(SqliteReader):
             rows = PartitionRows(self.moment, part)
             yield from rows.records(cut.end(part), end.end(part))
 
-    def spans_page(self, local: int) -> list[Span]:
-        """The span that holds a local offset, and some that follow it."""
-        with self.connection() as db:
-            return spans_from(db, span_of(db, local).first, SPANS_KEPT)
+
+def _chunks(records: Iterator[LogRecord]) -> Iterator[list[LogRecord]]:
+    """The records a few at a time, and more when many are asked for; an error comes after them."""
+    size = 1
+    while True:
+        chunk: list[LogRecord] = []
+        try:
+            chunk.extend(islice(records, size))
+        except SteplogError:
+            yield chunk
+            raise
+        yield chunk
+        if len(chunk) < size:
+            return
+        size = min(size * 2, PLACED_MAX)
 
 
 def _headless(db: Connection, session_id: str) -> LineState | None:
@@ -195,23 +215,3 @@ def _headless(db: Connection, session_id: str) -> LineState | None:
         require_headless_whole(db)
         require_unknown(db, session_id)
     return line
-
-
-class _Places:
-    """Finds places of local offsets that mostly ascend."""
-
-    def __init__(self, reader: MirrorReader) -> None:
-        self._reader = reader
-        self._spans: list[Span] = []
-        self._firsts: list[int] = []
-
-    def put(self, record: LogRecord) -> LogRecord:
-        """The record with its place in the topic."""
-        local = record.offset
-        index = bisect_right(self._firsts, local) - 1
-        if index < 0 or local >= self._spans[index].first + self._spans[index].length:
-            self._spans = self._reader.spans_page(local)
-            self._firsts = [span.first for span in self._spans]
-            index = 0
-        span = self._spans[index]
-        return record._replace(offset=span.offset + local - span.first, partition=span.part)

@@ -144,12 +144,6 @@ def span_of(db: sqlite3.Connection, local: int) -> Span:
     return span
 
 
-def spans_from(db: sqlite3.Connection, first: int, limit: int) -> list[Span]:
-    """Spans in local order, from the one that begins at `first` on."""
-    rows = db.execute(f"{_SPAN} WHERE first>=? ORDER BY first LIMIT ?", (first, limit)).fetchall()
-    return [_span(row) for row in rows]
-
-
 def last_span(db: sqlite3.Connection, part: int, end: int) -> Span | None:
     """The partition's last span that begins below the offset `end`."""
     row = db.execute(
