@@ -5,6 +5,7 @@ Used for a checkpoint's manifest only. What is refused leaves as `CheckpointErro
 
 import json
 import re
+from functools import lru_cache
 from typing import Final, NoReturn
 
 from eventlog.errors import CheckpointError
@@ -46,10 +47,10 @@ class JsonFields:
     def __init__(self, read: object, what: str, required: str, *, optional: str = "") -> None:
         if not isinstance(read, dict):
             refuse(f"{what} is not an object")
-        known = set(required.split())
-        if not known <= read.keys() <= known | set(optional.split()):
-            odd = sorted(read.keys() ^ known)
-            refuse(f"{what} has the wrong fields: {odd[:4]}")
+        due, allowed = _known_fields(required, optional)
+        found = set(read)
+        if not (due <= found <= allowed):
+            refuse(f"{what} has the wrong fields: {sorted(found ^ due)[:4]}")
         self._read: Json = read
         self._what = what
 
@@ -112,6 +113,12 @@ class JsonFields:
         if any(type(one) not in (str, int) for one in found):
             refuse(f"{self._what}: its path holds what is neither text nor number")
         return tuple(one for one in found if isinstance(one, str | int))
+
+
+@lru_cache(maxsize=64)
+def _known_fields(required: str, optional: str) -> tuple[frozenset[str], frozenset[str]]:
+    due = frozenset(required.split())
+    return due, due | frozenset(optional.split())
 
 
 def _once(pairs: list[tuple[str, object]]) -> Json:

@@ -48,6 +48,7 @@ ITEM_BYTES: Final[Mapping[str, int]] = {
 }
 """The dtypes that are kept, by torch's short name, and the bytes of one number."""
 
+_ENCODINGS: Final[Mapping[str, Encoding]] = {one.value: one for one in Encoding}
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -316,9 +317,9 @@ def _read_part(what: str, read: object, objects: list[StoredObject]) -> Part:
     if start + length > stored.size:
         refuse(f"{what}: a part lies outside of its object")
     named = fields.get("encoding") or "raw"
-    if named not in list(Encoding):
+    encoding = _ENCODINGS.get(named) if isinstance(named, str) else None
+    if encoding is None:
         refuse(f"{what}: the encoding {named!r} is not known")
-    encoding = Encoding(str(named))
     base = None if fields.get("base") is None else fields.digest("base")
     if encoding.needs_base != (base is not None):
         refuse(f"{what}: the encoding {named!r} does not fit its base")

@@ -42,8 +42,8 @@ from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
 from snapshots.part_writer import PartWriter
 
-THREADS: Final = 2
-"""Threads that encode and write, for each rank: several ranks share one machine."""
+THREADS: Final = 4
+"""Threads that encode, hash and write, for each rank; while some wait for the disk, others work."""
 THREADS_MAX: Final = 64
 GENERATIONS_MAX: Final = 32
 """A checkpoint with differences rests on one at most so many saves before it, by at most 5 steps:

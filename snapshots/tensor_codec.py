@@ -7,13 +7,20 @@ decided on a sample, so a part that gains nothing costs little. What is damaged 
 `CheckpointError`; the caller, who knows tensor and object, adds their names.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from types import ModuleType
 from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, SnapshotError
 from snapshots.compression import ReadableBuffer, read_bare, write_dense, write_sparse
+from snapshots.sparse_items import (
+    WIDTHS,
+    SparseItems,
+    change_items,
+    find_items,
+    gaps_bytes_max,
+)
 
 BLOCK_BYTES: Final = 1 << 20
 """Raw bytes whose planes are stored together: they stay in a processor's cache."""
@@ -39,11 +46,15 @@ class Encoding(StrEnum):
     PLANES = "planes+zstd"
     XOR = "xor+zstd"
     XOR_PLANES = "xor+planes+zstd"
+    XOR_SPARSE = "xor+sparse+zstd"
 
     @property
     def needs_base(self) -> bool:
         """Whether only the base's bytes open it."""
-        return self in (Encoding.XOR, Encoding.XOR_PLANES)
+        return self in _NEED_BASE
+
+
+_NEED_BASE: Final = frozenset((Encoding.XOR, Encoding.XOR_PLANES, Encoding.XOR_SPARSE))
 
 
 class EncodedPart(NamedTuple):
@@ -72,7 +83,10 @@ def encode_part(
     source = view
     if base is not None and len(view):
         difference = memoryview(_xor(view, base))
-        xor_bytes, xor = _cheapest(difference, item_bytes, (Encoding.XOR, Encoding.XOR_PLANES))
+        ways = [Encoding.XOR, Encoding.XOR_PLANES]
+        if item_bytes in WIDTHS:
+            ways.append(Encoding.XOR_SPARSE)
+        xor_bytes, xor = _cheapest(difference, item_bytes, ways)
         if xor_bytes < best_bytes:
             best_bytes, best, source = xor_bytes, xor, difference
     if best_bytes >= _WORTH_IT * min(len(view), _SAMPLE_PLACES * _SAMPLE_BYTES):
@@ -90,6 +104,8 @@ def decode_part(
 ) -> ReadableBuffer:
     """The `raw_bytes` bytes that `encode_part` was given; the caller compares their hash.
 
+    `base` may be changed where it is a `bytearray`: the caller gives it away.
+
     Raises `CheckpointError` where the bytes are cut, altered or of another size, or where a base is
     needed and not given.
     """
@@ -99,6 +115,8 @@ def decode_part(
     if encoding.needs_base and base is None:
         raise _damage("needs a base that is not there")
     try:
+        if encoding is Encoding.XOR_SPARSE and base is not None:
+            return _read_sparse(memoryview(data), item_bytes, base)
         raw = _READERS[encoding](memoryview(data), raw_bytes, item_bytes)
     except SnapshotError as error:
         raise _damage(f"does not decode: {error.message}") from error
@@ -115,7 +133,7 @@ def _check_sizes(raw_bytes: int, item_bytes: int, base: ReadableBuffer | None) -
 
 
 def _cheapest(
-    view: memoryview, item_bytes: int, encodings: tuple[Encoding, ...]
+    view: memoryview, item_bytes: int, encodings: Sequence[Encoding]
 ) -> tuple[int, Encoding]:
     """The size that a sample has in the best of these forms, and that form; the first wins ties."""
     sample = _sample_of(view, item_bytes)
@@ -154,6 +172,18 @@ def _write_planes(view: memoryview, item_bytes: int) -> Iterator[ReadableBuffer]
             yield data
 
 
+def _write_sparse_items(view: memoryview, item_bytes: int) -> Iterator[ReadableBuffer]:
+    """u32 count, u32 bytes of gaps, the gaps as a plane, then each plane of the changed items."""
+    found = find_items(view, item_bytes, _numpy())
+    yield found.changed.to_bytes(_ENTRY_BYTES, "little")
+    yield len(found.gaps).to_bytes(_ENTRY_BYTES, "little")
+    for plane in (memoryview(found.gaps), *_planes_of(memoryview(found.items), item_bytes)):
+        frame = _try_dense(plane)
+        data, flag = (plane, 0) if frame is None else (frame, _IS_FRAME)
+        yield (len(data) | flag).to_bytes(_ENTRY_BYTES, "little")
+        yield data
+
+
 def _try_dense(plane: memoryview) -> bytes | None:
     """The plane as a frame, None where its front already shows that it does not compress."""
     front = plane[: _SAMPLE_BYTES // 2]
@@ -183,6 +213,29 @@ def _read_planes(data: memoryview, raw_bytes: int, item_bytes: int) -> ReadableB
         _join_planes(planes, block)
     if at != len(data):
         raise _damage(f"has {len(data)} bytes; its planes end at {at}")
+    return out
+
+
+def _read_sparse(data: memoryview, item_bytes: int, base: ReadableBuffer) -> bytearray:
+    """The base's bytes with the changed items in place."""
+    count = int.from_bytes(data[:_ENTRY_BYTES], "little")
+    gaps_bytes = int.from_bytes(data[_ENTRY_BYTES : 2 * _ENTRY_BYTES], "little")
+    among = len(base) // item_bytes
+    if count > among or gaps_bytes > gaps_bytes_max(count, among):
+        raise _damage(f"changes {count} numbers of {among}")
+    gaps, at = _read_plane(data, 2 * _ENTRY_BYTES, gaps_bytes)
+    planes = []
+    for _ in range(item_bytes):
+        plane, at = _read_plane(data, at, count)
+        planes.append(plane)
+    if at != len(data):
+        raise _damage(f"has {len(data)} bytes; its planes end at {at}")
+    items = bytearray(count * item_bytes)
+    _join_planes(planes, memoryview(items))
+    # In place where the base is the last difference's own result, which nobody else holds.
+    out = base if isinstance(base, bytearray) else bytearray(base)
+    if not change_items(out, SparseItems(count, gaps, items), item_bytes, _numpy()):
+        raise _damage("changes numbers that are not there")
     return out
 
 
@@ -282,6 +335,7 @@ _WRITERS: Final[dict[Encoding, Callable[[memoryview, int], Iterator[ReadableBuff
     Encoding.PLANES: _write_planes,
     Encoding.XOR: _write_zstd,
     Encoding.XOR_PLANES: _write_planes,
+    Encoding.XOR_SPARSE: _write_sparse_items,
 }
 _READERS: Final[dict[Encoding, Callable[[memoryview, int, int], ReadableBuffer]]] = {
     Encoding.RAW: _read_raw,

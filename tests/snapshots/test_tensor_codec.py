@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from eventlog.errors import CheckpointError
 from snapshots import tensor_codec
+from snapshots.sparse_items import SparseItems, change_items, find_items, gaps_bytes_max
 from snapshots.tensor_codec import (
     BLOCK_BYTES,
     PART_BYTES_MAX,
@@ -58,10 +59,38 @@ def test_every_byte_comes_back(raw: bytes, item_bytes: int) -> None:
 @pytest.mark.parametrize("item_bytes", [1, 2, 4, 8])
 def test_a_difference_comes_back(item_bytes: int) -> None:
     encoding, size = there_and_back(CHANGED, item_bytes, WEIGHTS)
-    assert encoding is Encoding.XOR
+    assert encoding.needs_base
     assert size < len(CHANGED) / 100
     there_and_back(NOISE, item_bytes, bytes(reversed(NOISE)))
     there_and_back(NOISE[:16], item_bytes, bytes(16))
+
+
+@pytest.mark.usefixtures("_either")
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+@pytest.mark.parametrize("apart", [1, 2, 254, 255, 256, 257, 510, 511, 20_000])
+def test_changed_numbers_come_back_at_every_distance(width: int, apart: int) -> None:
+    among = 60_000
+    data = bytearray(among * width)
+    for place in (*range(apart - 1, among, apart), among - 1):
+        data[place * width + place % width] = place % 255 + 1
+    found = find_items(bytes(data), width, tensor_codec._numpy())
+    assert len(found.gaps) <= gaps_bytes_max(found.changed, among)
+    into = bytearray(among * width)
+    assert change_items(into, found, width, tensor_codec._numpy())
+    assert into == data
+    there_and_back(bytes(data), width, bytes(len(data)))
+
+
+@pytest.mark.usefixtures("_either")
+@pytest.mark.parametrize(
+    ("changed", "gaps"),
+    [(1, b"\x05"), (1, b"\xff\x00"), (2, b"\x00"), (1, b"\xff"), (2, b"\x00\x04")],
+)
+def test_changes_that_do_not_fit_change_nothing(changed: int, gaps: bytes) -> None:
+    into = bytearray(5)
+    found = SparseItems(changed, gaps, b"\1" * changed)
+    assert not change_items(into, found, 1, tensor_codec._numpy())
+    assert into == bytes(5)
 
 
 def test_with_and_without_numpy_the_bytes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +130,14 @@ def test_any_bytes_come_back(data: bytes, item_bytes: int, chance: random.Random
 
 
 @pytest.mark.parametrize(
-    ("raw", "base"), [(WEIGHTS, None), (bytes(SPARSE), None), (CHANGED, WEIGHTS)]
+    ("raw", "base"),
+    [
+        (WEIGHTS, None),
+        (bytes(SPARSE), None),
+        (CHANGED, WEIGHTS),
+        (bytes(reversed(WEIGHTS)), WEIGHTS),
+        (struct.pack("<100000f", *range(100_000)), struct.pack("<100000f", *range(1, 100_001))),
+    ],
 )
 def test_damage_never_escapes_as_anything_else(raw: bytes, base: bytes | None) -> None:
     encoding, pieces = encode_part(raw, item_bytes=4, base=base)
