@@ -83,8 +83,14 @@ class _Own:
             deadline_s=log.append_deadline_s,
         )
 
+    def submit(self, request: Request) -> None:
+        """Queue a request. It is served even if the handle is dropped and the process ends."""
+        _open_ones.add(self)
+        self.writer.submit(request)
+
     def close(self) -> None:
         """Serve what was submitted, then let go of everything."""
+        _open_ones.discard(self)
         self.writer.stop()
         self.mirror.close()
         self.client.close()
@@ -247,7 +253,7 @@ class KafkaLog(MirroredReading):
         """Run something in the writer's thread, after all that was submitted before it."""
         answer: Awaited[Any] = Awaited()
         deadline = time.monotonic() + self.append_deadline_s
-        self._here().writer.submit(Request(run, answer, session_ids, 0, reconciles, deadline))
+        self._here().submit(Request(run, answer, session_ids, 0, reconciles, deadline))
         return answer.result()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -261,7 +267,7 @@ class KafkaLog(MirroredReading):
 
     def _submit(self, own: _Own, append: Append, answer: Answer) -> None:
         deadline = time.monotonic() + self.append_deadline_s
-        own.writer.submit(
+        own.submit(
             Request(
                 lambda committer: committer.stage(append),
                 answer,
@@ -314,6 +320,8 @@ def _open_again(
 
 
 _handles: "WeakSet[KafkaLog]" = WeakSet()
+_open_ones: set[_Own] = set()
+"""Also those whose handle is forgotten already: what was submitted to it is still to be written."""
 
 
 def _forget_parents() -> None:
@@ -322,11 +330,11 @@ def _forget_parents() -> None:
 
 
 def _stop_all() -> None:
-    """At exit: what was submitted is written, or reported to whoever still waits."""
-    for handle in list(_handles):
-        own = handle._own
-        if own.pid == os.getpid() and not own.closed:
+    """At exit: what was submitted is written, or reported to whoever still waits; else told."""
+    for own in list(_open_ones):
+        if own.pid == os.getpid():
             own.writer.stop()
+            own.writer.report_unheard()
 
 
 os.register_at_fork(after_in_child=_forget_parents)

@@ -13,6 +13,16 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
+
+class Hearing:
+    """Whether anybody has asked for an error that was given as an answer."""
+
+    __slots__ = ("is_heard",)
+
+    def __init__(self) -> None:
+        self.is_heard = False
+
+
 _TURN_S: Final = 0.5
 
 
@@ -23,6 +33,9 @@ class Awaited(Generic[T]):
     """
 
     __slots__ = ("_error", "_given", "_value")
+
+    hearing: Hearing | None = None
+    """Nobody needs to be told of its error: somebody waits for it."""
 
     def __init__(self) -> None:
         self._value: T | None = None
@@ -75,6 +88,8 @@ class Promised(Future[T]):
         self._given.acquire()
         self._is_given = False
         self._is_open = False
+        self.hearing: Hearing | None = None
+        """Of its error, where it has one."""
 
     def __getattr__(self, name: str) -> Any:
         if name != "_condition":
@@ -106,6 +121,7 @@ class Promised(Future[T]):
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Give the error."""
+        self.hearing = Hearing()
         if not self._finish(None, exception):
             super().set_exception(exception)
         self._open()
@@ -115,11 +131,13 @@ class Promised(Future[T]):
         self._await(timeout)
         if self._state == FINISHED and self._exception is None:
             return cast(T, self._result)
+        self._hear()
         return super().result(0 if timeout is not None else None)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for what is given, and return it where it is an error."""
         self._await(timeout)
+        self._hear()
         return super().exception(0 if timeout is not None else None)
 
     def cancel(self) -> bool:
@@ -146,6 +164,10 @@ class Promised(Future[T]):
         # In the thread that answers, before it opens: the callback may ask for the answer.
         self._is_given = True
         fn(self)
+
+    def _hear(self) -> None:
+        if self.hearing is not None:
+            self.hearing.is_heard = True
 
     def _open(self) -> None:
         self._is_given = True

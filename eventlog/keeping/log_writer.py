@@ -22,7 +22,8 @@ from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from eventlog.errors import AppendUncertainError, LogError, LogUnavailableError, SteplogError
-from eventlog.keeping.requests import Committer, Failed, Request, give_answers
+from eventlog.keeping.awaited import Hearing
+from eventlog.keeping.requests import Committer, Failed, Outcomes, Request, give_answers
 
 CommitterT = TypeVar("CommitterT", bound=Committer)
 
@@ -32,8 +33,12 @@ DEADLINE_S: Final = 30.0
 """How long a submission waits for room, and a request for its turn to write."""
 COMMIT_DEADLINE_S: Final = 60.0
 """How long a commit may take: then its requests are answered, with their outcome unknown."""
+UNHEARD_MAX: Final = 1_000
+"""So many errors that nobody asked for are remembered, to be told at exit."""
+_TOLD_MAX: Final = 20
 _WATCH_EVERY_S: Final = 0.5
 _ROOM_EVERY_S: Final = 0.005
+_START_EVERY_S: Final = 0.0002
 
 _logger = logging.getLogger("steplog.log")
 
@@ -71,7 +76,9 @@ class LogWriter(Generic[CommitterT]):
         self._bell: SimpleQueue[None] = SimpleQueue()
         """Rung before something is put into `_waiting`, so that it never lies there unseen."""
         self._is_started = False
+        self._has_threads = False
         self._has_stopped = False
+        self._failed: deque[tuple[Hearing, tuple[str, ...], str]] = deque(maxlen=UNHEARD_MAX)
         self._stopped: SimpleQueue[None] = SimpleQueue()
 
     def submit(self, request: Request) -> None:
@@ -87,6 +94,9 @@ class LogWriter(Generic[CommitterT]):
                     "submitting more",
                 )
             time.sleep(_ROOM_EVERY_S)
+        while not self._has_threads:
+            # A process that ends right after its first submission can start none any more.
+            time.sleep(_START_EVERY_S)
 
     @property
     def wait_deadline_s(self) -> float:
@@ -103,25 +113,37 @@ class LogWriter(Generic[CommitterT]):
             if in_flight > 0 and in_flight + size > IN_FLIGHT_BYTES_MAX:
                 return False
             if not self._is_started:
-                _thread.start_new_thread(self._start, ())
+                self._start_soon()
             self._bell.put(None)
             # Nothing can come between these two; and an idle writer counts from nothing again.
             self._in_flight_bytes = in_flight + size
             self._waiting.append(entry)
             return True
 
-    def _start(self) -> None:
+    def _start_soon(self) -> None:
         """Start the threads, from a thread of its own: only the main thread is ever interrupted."""
+        try:
+            _thread.start_new_thread(self._start, ())
+        except RuntimeError as error:
+            raise LogUnavailableError(
+                f"nothing can be written to {self.committer.place} any more: {error}",
+                hint="submit what is to be written before the process ends",
+            ) from error
+
+    def _start(self) -> None:
         with self._lock:
             if self._is_started or (self._stopping and not self._waiting):
                 return
             self._is_started = True
-        # Daemons: an interpreter that exits without a close is not held up by them.
-        for target, name in (
-            (self._serve, "steplog-writer"),
-            (self._mind_deadlines, "steplog-deadlines"),
-        ):
-            threading.Thread(target=target, name=name, daemon=True).start()
+        try:
+            # Daemons: an interpreter that exits without a close is not held up by them.
+            for target, name in (
+                (self._serve, "steplog-writer"),
+                (self._mind_deadlines, "steplog-deadlines"),
+            ):
+                threading.Thread(target=target, name=name, daemon=True).start()
+        finally:
+            self._has_threads = True
 
     def shorten_deadline(self, commit_deadline_s: float) -> None:
         """A commit may take no longer than the most impatient handle allows."""
@@ -150,13 +172,39 @@ class LogWriter(Generic[CommitterT]):
             with suppress(Empty):
                 self._stopped.get(timeout=_WATCH_EVERY_S)
 
+    def report_unheard(self) -> None:
+        """At exit: tell of what was not written, where nobody has asked what came of it."""
+        unheard: dict[str, list[str]] = {}
+        for hearing, session_ids, what in self._failed:
+            if not hearing.is_heard:
+                unheard.setdefault(", ".join(session_ids), []).append(what)
+        for session, errors in list(unheard.items())[:_TOLD_MAX]:
+            _logger.error(
+                "%d submissions to session %s were not acknowledged, and nobody asked: %s",
+                len(errors),
+                session,
+                errors[0],
+            )
+        if len(unheard) > _TOLD_MAX:
+            _logger.error("so it was with %d other sessions", len(unheard) - _TOLD_MAX)
+
+    def _answer(self, outcomes: Outcomes) -> None:
+        """Let everyone know; remember errors until somebody asks for them."""
+        give_answers(outcomes)
+        for request, result in outcomes:
+            hearing = request.answer.hearing if isinstance(result, Failed) else None
+            if hearing is not None and not hearing.is_heard:
+                error = result.error
+                what = f"{type(error).__name__}: {error}"
+                self._failed.append((hearing, request.session_ids, what))
+
     def _serve(self) -> None:
         while self._await_work():
             outcomes = self.committer.serve(self._take)
             in_time = self._finish()
             self.committer.settle(outcomes, in_time=in_time)
             if in_time:
-                give_answers(outcomes)
+                self._answer(outcomes)
             self.committer.tidy()
         self.committer.close()
         self._ended.set()
@@ -242,7 +290,7 @@ class LogWriter(Generic[CommitterT]):
             )
             hint = f"check {self.committer.medium}, then try again"
         error = LogUnavailableError(what, hint=hint)
-        give_answers([(request, Failed(error)) for request in late])
+        self._answer([(request, Failed(error)) for request in late])
 
     def _give_batch_up(self) -> None:
         """Answer what is with the committer for too long: its outcome is unknown."""
@@ -252,7 +300,7 @@ class LogWriter(Generic[CommitterT]):
             batch = self._batch.copy()
             self._batch.clear()
             self._is_overdue = True
-        give_answers([(request, Failed(self._overdue(request))) for request in batch])
+        self._answer([(request, Failed(self._overdue(request))) for request in batch])
 
     def _overdue(self, request: Request) -> SteplogError:
         what = f"{self.committer.place} did not answer for {self.commit_deadline_s:g} s"

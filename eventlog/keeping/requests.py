@@ -4,9 +4,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from eventlog.keeping.awaited import Hearing
+
 
 class Answer(Protocol):
-    """Where a request's outcome goes: a `Future`, or something lighter."""
+    """Where a request's outcome goes: a `Promised`, or something lighter."""
+
+    @property
+    def hearing(self) -> Hearing | None:
+        """Whether anybody asked for its error; None where it has none, or is waited for."""
+        ...
 
     def running(self) -> bool:
         """Whether the request was begun."""

@@ -70,6 +70,7 @@ def _stop_all() -> None:
         writers = list(_process.writers.values())
     for writer in writers:
         writer.stop()
+        writer.report_unheard()
 
 
 os.register_at_fork(after_in_child=_forget_parent)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 
 ACTS = 110
 PARTITIONS = 2
-FAULTS_MIN = 30
+FAULTS_MIN = 25
 """Of each history; all of a run together have over 100."""
 
 SEEDS_THAT_FAILED: tuple[int, ...] = ()
