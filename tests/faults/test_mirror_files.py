@@ -25,9 +25,9 @@ from tests.support.scale import scaled
 from tests.support.topic import FakeTopic
 from tests.support.topic_histories import TopicHistory
 
-FLIPS = scaled(36, 900)
+FLIPS = scaled(30, 900)
 CUTS = scaled(8, 120)
-CHANGES_MADE = scaled(42, 400)
+CHANGES_MADE = scaled(21, 400)
 DAMAGED_EXIT_CODE = 4
 
 Question = Callable[[Mirror], object]
