@@ -4,7 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eventlog.errors import ConfigError, LogUnavailableError, SteplogError
-from eventlog.kafka.client_errors import AccessDenied, ClientFault, RequestRefused, TopicMissing
+from eventlog.kafka.client_errors import (
+    AccessDenied,
+    ClientFault,
+    RecordsRefused,
+    RequestRefused,
+    TopicMissing,
+)
 
 
 def as_ours(fault: ClientFault) -> SteplogError:
@@ -19,6 +25,10 @@ def as_ours(fault: ClientFault) -> SteplogError:
         )
     if isinstance(fault, RequestRefused):
         return ConfigError(str(fault), hint="the same is refused again: see what it names")
+    if isinstance(fault, RecordsRefused):
+        return ConfigError(
+            str(fault), hint="the topic's settings do not allow it: `steplog doctor` says which"
+        )
     return LogUnavailableError(
         str(fault), hint="check the brokers with `steplog doctor`, then try again"
     )

@@ -15,6 +15,7 @@ from eventlog.errors import EventTooLargeError, FencedError
 from eventlog.event import SessionReleased, SessionResumed
 from eventlog.ids import use_minted
 from eventlog.kafka.client import OutgoingRecord
+from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.mirrored_lines import MirroredLines
 from eventlog.kafka.owned_lines import OwnedLines, line_after
 from eventlog.kafka.rereading import claims_sent, reread_line
@@ -179,10 +180,18 @@ class LineJudge:
         event = own_event(head, SessionReleased(to_writer), self._claimant)
         return self.stage(Append(session_id, [event], head.step, self._claimant.writer_id))
 
+    def require_sizes_anew(self, append: Append) -> None:
+        """Raise `EventTooLargeError` where the topic takes less by now. Asks it."""
+        with faults_as_ours():
+            self._topic.learn_limits(self._left_s())
+        self._require_sizes(append)
+
     def _require_sizes(self, append: Append) -> None:
         bytes_max = self._topic.record_bytes_max - RECORD_OVERHEAD_BYTES
         for event, data, _ in append.events:
             if len(data) > bytes_max:
+                if self._topic.learn_limits_again(self._left_s()):
+                    return self._require_sizes(append)
                 raise EventTooLargeError(
                     f"a {event.kind} event has {len(data)} bytes; the topic takes at most "
                     f"{bytes_max}",
@@ -192,6 +201,7 @@ class LineJudge:
                     session_id=append.session_id,
                     step=event.step,
                 )
+        return None
 
     def _judge_by_mirror(self, append: Append) -> Staged | Receipt:
         """Judge an append by all that is in the log now."""
@@ -208,9 +218,9 @@ class LineJudge:
             return Staged(append, judged.line, partition, read_back=True)
         if isinstance(append.events[0].event.body, SessionResumed):
             return Staged(append, judged.line, partition, self._needs_read_back(append, kept))
-        # A claim sent by who fenced this writer, and never committed, is found by `reread` only for
-        # lines that were held then.
-        if self._topic.initialisations > 1 and self._mirrored.aborted_claims(kept, self._left_s()):
+        # `reread` finds a claim that was sent by who fenced this writer, and never committed, only
+        # for lines that were held then; and a producer that is new knows of no fencing at all.
+        if self._mirrored.aborted_claims(kept, self._left_s()):
             raise _contested(append)
         self._hold(kept)
         return Staged(append, judged.line, partition, read_back=False)

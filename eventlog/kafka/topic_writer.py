@@ -14,7 +14,13 @@ from typing import Final, NamedTuple
 from eventlog.codec import EncodedEvent, decode_event
 from eventlog.errors import LogUnavailableError, SessionNotFoundError, SteplogError
 from eventlog.event import session_id_problem
-from eventlog.kafka.client import OutgoingRecord, TopicClient, TopicProducer, TopicRecord
+from eventlog.kafka.client import (
+    OutgoingRecord,
+    TopicClient,
+    TopicDescription,
+    TopicProducer,
+    TopicRecord,
+)
 from eventlog.kafka.client_errors import (
     BrokersUnavailable,
     ClientFault,
@@ -34,9 +40,20 @@ INITIALISE_TRY_S: Final = 10.0
 
 LOOK_EVERY_S: Final = 5.0
 """While it writes, the mirror is asked so often whether the topic is still the same."""
+LOOK_SHARE: Final = 4
+"""...and may take this part of what is left of the time: the rest is for the commit."""
 
 FETCH_WAIT_S: Final = 0.2
 """A fetch waits so long for records that are still hidden by an open transaction."""
+
+LIMITS_HOLD_S: Final = 10.0
+"""What the topic takes is asked again for an event that is too large, but not within so long."""
+LIMITS_ASKED_S: Final = 2.0
+"""...and an answer is awaited for so long."""
+
+COMMIT_MIN_S: Final = 0.25
+"""A commit is given at least so long, also when its deadline is near: a shorter one is broken off,
+and its outcome unknown, for nothing."""
 
 _RETRY_S: Final = 0.05
 
@@ -77,6 +94,7 @@ class TopicWriter:
         self.initialisations = 0
         """How often the producer was initialised: once, unless it was lost."""
         self.record_bytes_max = 0
+        self._limits_hold_until = 0.0
         self._client = client
         self._mirror = mirror
         self._transactional_id = writer_transactional_id(client.topic, writer_id)
@@ -96,7 +114,7 @@ class TopicWriter:
         """The partition that the session's records go to. Raises `SessionNotFoundError`."""
         require_session_name(session_id)
         if not self._partition_count:
-            self._partition_count = self._mirror.partition_count()
+            self._partition_count = self._mirror.partition_count(self._left_s())
         return partition_of(session_id, self._partition_count)
 
     def make_ready(self, deadline: float, reread: Callable[[], None]) -> None:
@@ -122,7 +140,7 @@ class TopicWriter:
         """
         assert self._producer is not None, "make_ready comes first"
         try:
-            offsets = self._producer.commit(records, max(_RETRY_S, deadline - time.monotonic()))
+            offsets = self._producer.commit(records, max(COMMIT_MIN_S, deadline - time.monotonic()))
         except ClientFault as fault:
             self._was_fenced = isinstance(fault, ProducerFenced)
             self._producer.abandon()
@@ -205,7 +223,7 @@ class TopicWriter:
             return
         # Brokers that do not answer will not commit either, and say so then.
         with suppress(LogUnavailableError):
-            self._mirror.refresh((), timeout_s=self._left_s())
+            self._mirror.refresh((), timeout_s=self._left_s() / LOOK_SHARE)
         self._next_look = time.monotonic() + LOOK_EVERY_S
 
     def _renew(self, deadline: float, reread: Callable[[], None]) -> None:
@@ -226,10 +244,24 @@ class TopicWriter:
         self._was_fenced = False
         self._producer = producer
 
+    def learn_limits(self, timeout_s: float) -> TopicDescription:
+        """Ask what the topic takes. Raises a `ClientFault`."""
+        topic = self._client.describe(max(_RETRY_S, timeout_s))
+        self.record_bytes_max = int(topic.settings["max.message.bytes"])
+        self._limits_hold_until = time.monotonic() + LIMITS_HOLD_S
+        return topic
+
+    def learn_limits_again(self, timeout_s: float) -> bool:
+        """Ask what the topic takes, unless that was done lately; whether it takes more now."""
+        known = self.record_bytes_max
+        if time.monotonic() >= self._limits_hold_until:
+            with suppress(BrokersUnavailable):
+                self.learn_limits(min(LIMITS_ASKED_S, timeout_s))
+        return self.record_bytes_max > known
+
     def _learn_topic(self, timeout_s: float) -> None:
         """What is asked once: the topic's limits, and where it ends before this writer begins."""
-        topic = self._client.describe(timeout_s)
-        self.record_bytes_max = int(topic.settings["max.message.bytes"])
+        topic = self.learn_limits(timeout_s)
         reader = self._client.open_reader(committed=False)
         try:
             self._proved = reader.high_watermarks(range(topic.partition_count), timeout_s)
