@@ -134,7 +134,7 @@ class CatchUp:
             left_s = deadline - time.monotonic()
             # Who has no time left still gets what is there at once.
             if tries and left_s <= 0:
-                raise self._late(behind)
+                raise _late(self._client.topic, behind, self._fault)
             with self._turns.thread_turn(min(left_s, FETCH_S * 2)) as is_ours:
                 if is_ours:
                     if not tries:
@@ -295,21 +295,22 @@ class CatchUp:
             except TopicChangedError as error:
                 self._stopped[part] = error
 
-    def _late(self, behind: Behind) -> LogUnavailableError:
-        part, (at, end) = min(behind.items())
-        more = f", and {len(behind) - 1} other partitions are behind" if len(behind) > 1 else ""
-        why = f" ({self._fault})" if self._fault is not None else ""
-        return LogUnavailableError(
-            f"partition {part} of topic {self._client.topic!r} is read up to offset {at} of {end} "
-            f"at the deadline{more}{why}",
-            hint="try again; a long topic is mirrored beforehand by `steplog mirror`, and an open "
-            "transaction holds back what comes after it until it ends",
-        )
-
 
 def _without(fetched: Fetched, parts: Collection[int]) -> Fetched:
     return Fetched(
         [each for each in fetched.records if each.partition not in parts],
         {part: at for part, at in fetched.starts.items() if part not in parts},
         {part: at for part, at in fetched.ends.items() if part not in parts},
+    )
+
+
+def _late(topic: str, behind: Behind, fault: BrokersUnavailable | None) -> LogUnavailableError:
+    part, (at, end) = min(behind.items())
+    more = f", and {len(behind) - 1} other partitions are behind" if len(behind) > 1 else ""
+    why = f" ({fault})" if fault is not None else ""
+    return LogUnavailableError(
+        f"partition {part} of topic {topic!r} is read up to offset {at} of {end} at the "
+        f"deadline{more}{why}",
+        hint="try again; a long topic is mirrored beforehand by `steplog mirror`, and an open "
+        "transaction holds back what comes after it until it ends",
     )
