@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks._torch_sides import Bench, raw_size, size_of
 from benchmarks.harness import NOT_INSTALLED, Row, peer_installed, report
 
 TRAIN_STEPS: Final = 30
@@ -51,64 +52,6 @@ def main() -> None:
                 small_row(bench),
             ]
         )
-
-
-class Bench:
-    """Fresh folders, and saving and loading as each side does it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._made = 0
-
-    def fresh(self) -> Path:
-        """A folder that holds nothing."""
-        self._made += 1
-        path = self._folder / str(self._made)
-        path.mkdir()
-        return path
-
-    def ours(
-        self, state: dict[str, Any], path: Path, *, step: int = 1, delta: bool = False
-    ) -> Path:
-        """Saved by `ShardWriter`."""
-        from torch.distributed.checkpoint.state_dict_saver import save
-
-        from snapshots.shard_writer import ShardWriter
-
-        save(state, storage_writer=ShardWriter(path, step=step, delta=delta))
-        return path
-
-    def dcp(self, state: dict[str, Any], path: Path) -> Path:
-        """Saved by torch's writer."""
-        from torch.distributed.checkpoint.filesystem import FileSystemWriter
-        from torch.distributed.checkpoint.state_dict_saver import save
-
-        save(state, storage_writer=FileSystemWriter(path))
-        return path
-
-    def dcp_zstd(self, state: dict[str, Any], path: Path) -> Path:
-        """Saved by torch's writer with its own zstd."""
-        from torch.distributed.checkpoint._extension import ZStandard
-        from torch.distributed.checkpoint.filesystem import FileSystemWriter
-        from torch.distributed.checkpoint.state_dict_saver import save
-
-        save(state, storage_writer=FileSystemWriter(path, _extensions=[ZStandard()]))
-        return path
-
-    def load_ours(self, state: dict[str, Any], path: Path, **which: Any) -> None:
-        """Into `state`, by `ShardReader`."""
-        from torch.distributed.checkpoint.state_dict_loader import load
-
-        from snapshots.shard_reader import ShardReader
-
-        load(state, storage_reader=ShardReader(path, **which))
-
-    def load_dcp(self, state: dict[str, Any], path: Path) -> None:
-        """Into `state`, by torch's reader."""
-        from torch.distributed.checkpoint.filesystem import FileSystemReader
-        from torch.distributed.checkpoint.state_dict_loader import load
-
-        load(state, storage_reader=FileSystemReader(path))
 
 
 def trained_model() -> tuple[Any, Any, list[Any]]:
@@ -155,18 +98,6 @@ def dense_state(tensors: int, dtype: Any, *, seed: int = 0) -> dict[str, Any]:
         f"layer{number}": (torch.randn(1024, 2048, generator=chance) * 0.02).to(dtype)
         for number in range(tensors)
     }
-
-
-def size_of(path: Path) -> int:
-    """Bytes of all files below `path`."""
-    return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
-
-
-def raw_size(value: Any) -> int:
-    """Bytes of all tensors in a nested state."""
-    if isinstance(value, dict):
-        return sum(raw_size(one) for one in value.values())
-    return int(getattr(value, "nbytes", 0))
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:

@@ -5,6 +5,7 @@ it has compared: the declared size with what the caller expects and with a fixed
 anything of that size is allocated. All damage leaves as `SnapshotError`.
 """
 
+import threading
 from typing import Final, TypeAlias
 
 from zstandard import (
@@ -59,6 +60,7 @@ _DENSE: Final = ZstdCompressionParameters(
 )
 _SPARSE: Final = ZstdCompressionParameters.from_level(1, write_content_size=True)
 
+_per_thread: Final = threading.local()
 _FRAME_MARK: Final = b"\x28\xb5\x2f\xfd"
 _HEADER_BYTES_MAX: Final = 18  # RFC 8878: magic number and frame header
 _WINDOW_BITS_MIN: Final = 10
@@ -150,7 +152,15 @@ def read_bare(frame: ReadableBuffer, *, raw_bytes: int) -> bytes:
     parameters = _read_parameters(bytes(frame[:_HEADER_BYTES_MAX]))
     if parameters.content_size != raw_bytes:
         raise _damage(f"declares {parameters.content_size} bytes; {raw_bytes} are expected")
-    return _read_declared(frame, raw_bytes, ZstdDecompressor())
+    return _read_declared(frame, raw_bytes, _own_reader())
+
+
+def _own_reader() -> ZstdDecompressor:
+    """This thread's reader: to make one takes longer than to read a small frame."""
+    reader: ZstdDecompressor | None = getattr(_per_thread, "reader", None)
+    if reader is None:
+        reader = _per_thread.reader = ZstdDecompressor()
+    return reader
 
 
 def _raw_prefix(base: bytes) -> ZstdCompressionDict:

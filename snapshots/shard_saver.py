@@ -12,7 +12,6 @@ Imports torch, which steplog itself never needs.
 
 import copy
 import os
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -39,12 +38,11 @@ State = Mapping[str, Any]
 
 
 class SaveHandle:
-    """One save under way. Thread-safe."""
+    """One save under way."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, future: Future[CheckpointRef]) -> None:
         self._step = step
-        self._staged = threading.Event()
-        self._future: Future[CheckpointRef] = Future()
+        self._future = future
         self._told = False
 
     @property
@@ -54,21 +52,19 @@ class SaveHandle:
 
     @property
     def staged(self) -> bool:
-        """Whether all values are copied: from then on the state may change."""
-        return self._staged.is_set()
+        """Whether all values are copied, so that the state may change: from the start, here."""
+        return True
 
     @property
     def committed(self) -> CheckpointRef | None:
         """The checkpoint, None while the save is under way. Raises what it met."""
         return self.wait() if self._future.done() else None
 
-    def guard(self, timeout_s: float | None = None) -> None:
-        """Return when the state may change: call it before `optimizer.step()`.
+    def guard(self) -> None:
+        """Call it before `optimizer.step()`: raises what the save met so far, else returns at once.
 
-        Raises what the save met so far, `TimeoutError` after `timeout_s` seconds.
+        The values were copied before `save_async` returned, so there is nothing to wait for.
         """
-        if not self._staged.wait(timeout_s):
-            raise TimeoutError(f"step {self._step} is not staged after {timeout_s} s")
         if self._future.done():
             self.wait()
 
@@ -144,13 +140,10 @@ class ShardSaver:
         last save is still under way, and what that met where nobody asked its handle.
         """
         self._refuse_overlap(step)
-        handle = SaveHandle(step)
         writer = self._writer(step)
         staged = self._staging.copy_state(_plain_state(state))
-        handle._staged.set()
-        self._under_way = handle
-        self._pool.submit(self._save_for, handle, staged, writer)
-        return handle
+        self._under_way = SaveHandle(step, self._pool.submit(self._save, staged, writer))
+        return self._under_way
 
     def close(self) -> None:
         """Wait for the save under way. Raises what it met, where nobody asked its handle."""
@@ -186,14 +179,6 @@ class ShardSaver:
         self._under_way = None
         if error is not None:
             raise error
-
-    def _save_for(self, handle: SaveHandle, state: State, writer: ShardWriter) -> None:
-        try:
-            ref = self._save(state, writer)
-        except BaseException as error:  # noqa: BLE001  (whoever holds the handle is told)
-            handle._future.set_exception(error)
-        else:
-            handle._future.set_result(ref)
 
     def _save(self, state: State, writer: ShardWriter) -> CheckpointRef:
         alone = self._saving_group is None
