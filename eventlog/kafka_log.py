@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -33,6 +34,7 @@ from eventlog.kafka.mirrored_reading import MirroredReading
 from eventlog.kafka.partitioning import partition_of
 from eventlog.kafka.security import KafkaSecurity
 from eventlog.kafka.topic_writer import TopicWriter, require_session_name
+from eventlog.kafka.uncertain import Wished
 from eventlog.keeping.append_rule import Append, require_whole_batch
 from eventlog.keeping.awaited import Awaited, Promised
 from eventlog.keeping.claims import Claimant, Takeover
@@ -64,14 +66,14 @@ class _Own:
         self.client = open_client(log.bootstrap, log.topic, log.security, client=log.client_library)
         self.mirror = Mirror(log.folder, self.client, allow_truncated=log.allow_truncated)
         self.topic = TopicWriter(self.client, self.mirror, self.writer_id, log.place)
-        committer = KafkaCommitter(
+        self.committer = KafkaCommitter(
             self.topic,
             MirroredLines(self.mirror),
             self.claimant,
             deadline_s=log.append_deadline_s,
         )
         self.writer = LogWriter(
-            committer,
+            self.committer,
             log.append_deadline_s + _BACKSTOP_S,
             wait_deadline_s=log.append_deadline_s,
         )
@@ -80,6 +82,7 @@ class _Own:
             self.mirror,
             self.claimant,
             log.ask,
+            self,
             deadline_s=log.append_deadline_s,
         )
 
@@ -87,6 +90,19 @@ class _Own:
         """Queue a request. It is served even if the handle is dropped and the process ends."""
         _open_ones.add(self)
         self.writer.submit(request)
+
+    def forget_lines(self, session_ids: Collection[str]) -> None:
+        """Whatever is submitted from now on finds these lines forgotten. Does not wait for it."""
+        names = tuple(session_ids)
+        forget = Request(lambda committer: committer.forget_lines(names), Awaited())
+        # A line that is not forgotten costs a question more: its attempt is over.
+        with suppress(LogError):
+            self.submit(forget)
+
+    def block_sessions(self, wished: Mapping[str, Wished]) -> None:
+        """Until they are reconciled; also where the writer's thread is held up by the brokers."""
+        self.committer.block_sessions(wished)
+        self.forget_lines(wished)
 
     def close(self) -> None:
         """Serve what was submitted, then let go of everything."""

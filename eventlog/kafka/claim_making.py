@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eventlog.codec import decode_event
 from eventlog.errors import FencedError
@@ -18,6 +18,9 @@ from eventlog.keeping.kept_records import missing_event
 from eventlog.keeping.kept_rows import KeptSession
 from eventlog.log import Receipt
 from eventlog.mirror import Mirror
+
+LEAST_S: Final = 0.1
+"""A question is given so long at least, also at the end of the deadline."""
 
 
 class LineMovedError(Exception):
@@ -52,22 +55,27 @@ class ClaimMaker:
         """Have the mirror read these sessions' partitions to their end. Raises as a refresh."""
         partitions = {self.partition_of_session(session_id) for session_id in session_ids}
         with faults_as_ours():
-            self._mirror.refresh(partitions, timeout_s=max(0.1, self.left_s()))
+            self._mirror.refresh(partitions, timeout_s=max(LEAST_S, self.left_s()))
 
     def partition_of_session(self, session_id: str) -> int:
         """The session's partition. Raises `SessionNotFoundError` for an id that none can have."""
         require_session_name(session_id)
         return partition_of(session_id, self._mirror.partition_count())
 
-    def highest_attempt(self, session_id: str) -> int:
+    def highest_attempt(self, session_id: str, timeout_s: float) -> int:
         """The highest attempt that was ever sent for the session."""
         with faults_as_ours():
-            return self._mirror.highest_attempt(session_id, self.partition_of_session(session_id))
+            partition = self.partition_of_session(session_id)
+            return self._mirror.highest_attempt(session_id, partition, timeout_s=timeout_s)
+
+    def highest_attempt_in_time(self, session_id: str) -> int:
+        """As `highest_attempt`, within the claim's own time."""
+        return self.highest_attempt(session_id, max(LEAST_S, self.left_s()))
 
     def claim_of(self, session_id: str, wish: Takeover) -> PreparedClaim:
         """The claim that the wish asks for on one session. Raises as `claim_append`."""
         kept = require_session(self.mirrored, session_id)
-        highest = self.highest_attempt(session_id)
+        highest = self.highest_attempt_in_time(session_id)
         if wish.stands_on.get(session_id) == kept.line.head:
             wish = wish._replace(stands_on={session_id: self.foot_of(kept)})
         append = claim_append(self.mirrored, kept, wish, self._claimant, highest_attempt=highest)
@@ -94,7 +102,9 @@ class ClaimMaker:
         if not (isinstance(body, SessionResumed) and body.over_release):
             return line.head
         partition, offset = self._mirror.place_of(released.offset)
-        is_settled = not self._mirror.aborted_claims(kept.session_id, partition, offset)
+        is_settled = not self._mirror.aborted_claims(
+            kept.session_id, partition, offset, timeout_s=max(LEAST_S, self.left_s())
+        )
         return line.head if is_settled else released.digest
 
     def standing(self, claims: Sequence[PreparedClaim]) -> list[Receipt] | None:
@@ -127,7 +137,7 @@ class ClaimMaker:
             kept = require_session(self.mirrored, session_id)
             require_same_line(kept, claim.kept)
             first = claim.append.events[0]
-            highest = self.highest_attempt(session_id)
+            highest = self.highest_attempt_in_time(session_id)
             if first.event.attempt > highest:
                 ready.append(claim)
             elif wish is not None:

@@ -15,9 +15,9 @@ Used by any thread; one claim at a time.
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, Protocol
 
 from eventlog.errors import FencedError, SteplogError
 from eventlog.kafka.claim_making import (
@@ -27,7 +27,8 @@ from eventlog.kafka.claim_making import (
     require_same_line,
 )
 from eventlog.kafka.client import TopicClient
-from eventlog.kafka.fencing import Ask, Fencing
+from eventlog.kafka.committer import KafkaCommitter
+from eventlog.kafka.fencing import ClaimsBeside, Fencing
 from eventlog.kafka.topic_writer import unowned_transactional_id, writer_transactional_id
 from eventlog.keeping.append_rule import Append, judge_append
 from eventlog.keeping.claims import Claimant, Takeover, require_session
@@ -39,6 +40,14 @@ TRIES_MAX: Final = 8
 """How often a claim is made anew because the line moved meanwhile, before it is given up."""
 
 
+class Ask(Protocol):
+    """Runs something in the writer's thread, after all that was submitted before."""
+
+    def __call__(
+        self, run: Callable[[KafkaCommitter], Any], session_ids: tuple[str, ...] = ()
+    ) -> Any: ...
+
+
 class Claiming:
     """Makes claims for one writer."""
 
@@ -48,6 +57,7 @@ class Claiming:
         mirror: Mirror,
         claimant: Claimant,
         ask: Ask,
+        writer: ClaimsBeside,
         *,
         deadline_s: float,
     ) -> None:
@@ -56,7 +66,7 @@ class Claiming:
         self._ask = ask
         self._deadline_s = deadline_s
         self._maker = ClaimMaker(mirror, claimant)
-        self._fencing = Fencing(client, self._maker, ask)
+        self._fencing = Fencing(client, self._maker, writer)
         self._lock = threading.Lock()
 
     def take_over(self, wish: Takeover) -> dict[str, int]:
@@ -88,7 +98,7 @@ class Claiming:
 
     def next_attempt(self, session_id: str) -> int:
         """One above the highest attempt that was ever sent for the session."""
-        return 1 + self._maker.highest_attempt(session_id)
+        return 1 + self._maker.highest_attempt(session_id, self._deadline_s)
 
     def _begin(self, session_ids: tuple[str, ...]) -> None:
         self._maker.begin(time.monotonic() + self._deadline_s)
@@ -152,7 +162,7 @@ class Claiming:
         first = self._maker.claim_of(session_id, at_head)
         require_same_line(first.kept, claim.kept)
         attempt = self._claim_own(first.append)
-        self._maker.highest_attempt(session_id)
+        self._maker.highest_attempt_in_time(session_id)
         kept = require_session(self._maker.mirrored, session_id)
         foot = self._maker.foot_of(kept)
         if wish.stands_on[session_id] != head:

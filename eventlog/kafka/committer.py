@@ -116,6 +116,10 @@ class KafkaCommitter:
     def note_uncertain(self, wished: Mapping[str, Wished]) -> None:
         """Appends of unknown outcome: block their sessions until they are reconciled."""
         self.forget_lines(wished)
+        self.block_sessions(wished)
+
+    def block_sessions(self, wished: Mapping[str, Wished]) -> None:
+        """As `note_uncertain`, at once; any thread. Their lines are still to be forgotten."""
         self._uncertain.block(wished)
 
     def forget_lines(self, session_ids: Iterable[str]) -> None:

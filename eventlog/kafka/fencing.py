@@ -7,8 +7,8 @@ producer. Commit is the proof. One that fails is settled by initialising the id 
 
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from eventlog.errors import AppendUncertainError, LogUnavailableError, SteplogError
 from eventlog.kafka.claim_making import ClaimMaker, PreparedClaim
@@ -20,7 +20,6 @@ from eventlog.kafka.client_errors import (
     ProducerFenced,
     RecordsRefused,
 )
-from eventlog.kafka.committer import KafkaCommitter
 from eventlog.kafka.errors import as_ours
 from eventlog.kafka.line_judge import record_of
 from eventlog.kafka.uncertain import Wished
@@ -33,22 +32,28 @@ FENCED_WAIT_MAX_S: Final = 0.5
 COMMIT_MIN_S: Final = 0.5
 """A commit is given at least so long, also at the end of the deadline."""
 
+_RETRY_S: Final = 0.05
 
-class Ask(Protocol):
-    """Runs something in the writer's thread, after all that was submitted before."""
 
-    def __call__(
-        self, run: Callable[[KafkaCommitter], Any], session_ids: tuple[str, ...] = ()
-    ) -> Any: ...
+class ClaimsBeside(Protocol):
+    """Who is told of claims that are made beside its own thread; does not wait for that."""
+
+    def forget_lines(self, session_ids: Sequence[str]) -> None:
+        """The sessions were claimed: what is known of their lines is not true any more."""
+        ...
+
+    def block_sessions(self, wished: Mapping[str, Wished]) -> None:
+        """It is not known whether the sessions were claimed."""
+        ...
 
 
 class Fencing:
     """Makes claims that fence a line's owner, for one writer."""
 
-    def __init__(self, client: TopicClient, maker: ClaimMaker, ask: Ask) -> None:
+    def __init__(self, client: TopicClient, maker: ClaimMaker, writer: ClaimsBeside) -> None:
         self._client = client
         self._maker = maker
-        self._ask = ask
+        self._writer = writer
 
     def claim(
         self, transactional_id: str, claims: Sequence[PreparedClaim], wish: Takeover | None
@@ -71,15 +76,15 @@ class Fencing:
                     self._maker.read_to_end([claim.kept.session_id for claim in claims])
                     receipts = self._maker.standing(claims)
                     assert receipts is not None, "a committed claim of the fencing producer stands"
-                self._forget_lines(claims)
+                self._writer.forget_lines([claim.kept.session_id for claim in claims])
                 return receipts
             except RecordsRefused as refused:
                 raise as_ours(refused) from refused
             except (BrokersUnavailable, ProducerFenced, ProducerBroken) as fault:
                 if self._maker.left_s() <= 0:
                     raise self._unfinished(transactional_id, claims, fault, was_sent) from fault
-                if isinstance(fault, ProducerFenced):
-                    time.sleep(random.uniform(0, FENCED_WAIT_MAX_S))
+                is_fenced = isinstance(fault, ProducerFenced)
+                time.sleep(random.uniform(0, FENCED_WAIT_MAX_S) if is_fenced else _RETRY_S)
             except LogUnavailableError as error:
                 raise self._unfinished(transactional_id, claims, error, was_sent) from error
             finally:
@@ -91,10 +96,6 @@ class Fencing:
             partition = self._maker.partition_of_session(claim.kept.session_id)
             records += [record_of(each, partition) for each in claim.append.events]
         producer.commit(records, max(COMMIT_MIN_S, self._maker.left_s()))
-
-    def _forget_lines(self, claims: Sequence[PreparedClaim]) -> None:
-        names = [claim.kept.session_id for claim in claims]
-        self._ask(lambda committer: committer.forget_lines(names))
 
     def _unfinished(
         self,
@@ -109,7 +110,7 @@ class Fencing:
         uncertain = {
             claim.kept.session_id: Wished.of(claim.append, transactional_id) for claim in claims
         }
-        self._ask(lambda committer: committer.note_uncertain(uncertain))
+        self._writer.block_sessions(uncertain)
         return AppendUncertainError(
             f"{fault}: whether the session is claimed is unknown",
             hint="call reconcile for the session before anything else",

@@ -7,7 +7,7 @@ left open under it. What is to go wrong with the next commits stands in `script`
 - `"broken, not sent"`, `"broken, open"`, `"broken, committed"`: the producer is lost, and so far
   the topic holds nothing, open records, or the whole transaction;
 - `"fenced"`: another has initialised the id;
-- a function: called with the records first, then the commit goes on.
+- a function: called with the records, then the commit goes on, or as one of these that it returns.
 
 Without an entry a commit succeeds, but for records that `refuses` holds for.
 """
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 
 from eventlog.kafka.client import OutgoingRecord, TopicDescription, TopicProducer
 from eventlog.kafka.client_errors import (
+    BrokersUnavailable,
     ClientFault,
     ProducerBroken,
     ProducerFenced,
@@ -26,7 +27,7 @@ from eventlog.kafka.client_errors import (
 )
 from tests.support.topic import FakeClient, FakeTopic, FakeTransaction
 
-Step = str | Callable[[Sequence[OutgoingRecord]], None]
+Step = str | Callable[[Sequence[OutgoingRecord]], str | None]
 
 
 class ScriptedClient(FakeClient):
@@ -37,6 +38,8 @@ class ScriptedClient(FakeClient):
         self.script: deque[Step] = deque()
         self.initialisations: deque[ClientFault | Callable[[], object]] = deque()
         """What the next initialisations raise, or call before they go on."""
+        self.is_away = False
+        """Whether no initialisation succeeds: it takes its time, and fails."""
         self.refuses: Callable[[OutgoingRecord], bool] = lambda record: False
         self.record_bytes_max = 1_000_000
         self.sent: list[list[OutgoingRecord]] = []
@@ -48,6 +51,23 @@ class ScriptedClient(FakeClient):
     def describe(self, timeout_s: float = 10.0) -> TopicDescription:
         found = super().describe(timeout_s)
         return found._replace(settings={"max.message.bytes": str(self.record_bytes_max)})
+
+    def go_away_with(self, step: str) -> None:
+        """After this step of the script no initialisation succeeds."""
+
+        def go(_: Sequence[OutgoingRecord]) -> str:
+            self.is_away = True
+            return step
+
+        self.script.append(go)
+
+    def time_out(self) -> None:
+        """The broker aborts every transaction that was left open."""
+        with self.lock:
+            for left in self.open.values():
+                for each in left:
+                    each.end("aborted")
+            self.open.clear()
 
     def open_producer(self, transactional_id: str) -> TopicProducer:
         return ScriptedProducer(self, transactional_id)
@@ -70,9 +90,11 @@ class ScriptedProducer(TopicProducer):
         if step is not None:
             step()
         deadline = time.monotonic() + timeout_s
-        while client.fake.is_down and time.monotonic() < deadline:
+        while (client.is_away or client.fake.is_down) and time.monotonic() < deadline:
             time.sleep(0.01)
         client.fake.require_there()
+        if client.is_away:
+            raise BrokersUnavailable("no answer in time")
         with client.lock:
             self._epoch = client.epochs.get(self.transactional_id, -1) + 1
             client.epochs[self.transactional_id] = self._epoch
@@ -86,8 +108,7 @@ class ScriptedProducer(TopicProducer):
         client.sent.append(list(records))
         step = client.script.popleft() if client.script else "committed"
         if not isinstance(step, str):
-            step(records)
-            step = "committed"
+            step = step(records) or "committed"
         with client.lock:
             return self._commit(records, step)
 

@@ -153,8 +153,7 @@ def test_at_the_deadline_what_was_sent_is_unknown_until_it_is_reconciled(
     chain = seeded_chain(log, "s")
     before = len(chain.events)
 
-    client.script += [step]
-    client.initialisations += [BrokersUnavailable("down")] * 1_000
+    client.go_away_with(step)
     answers = together(log, [[chain.call()], [chain.returned()]])
     for answer in answers:
         error = answer.exception(10)
@@ -167,7 +166,7 @@ def test_at_the_deadline_what_was_sent_is_unknown_until_it_is_reconciled(
         append_all(log, [EventChain("t").seed(writer=log.writer_id)])
     with pytest.raises(LogUnavailableError):
         log.reconcile("s")
-    client.initialisations.clear()
+    client.is_away = False
     receipt = log.reconcile("s")
     assert (receipt is not None) == (step == "broken, committed")
     if receipt is None:
@@ -189,11 +188,10 @@ def test_a_broken_producer_that_surely_sent_nothing_leaves_no_doubt(
 ) -> None:
     log = open_log(deadline_s=0.5)
     chain = seeded_chain(log, "s")
-    client.script += ["broken, not sent"]
-    client.initialisations += [BrokersUnavailable("down")] * 1_000
+    client.go_away_with("broken, not sent")
     with pytest.raises(LogUnavailableError):
         append_all(log, [chain.call()])
-    client.initialisations.clear()
+    client.is_away = False
     append_all(log, chain.events[-1:])
     require_line(log, topic, chain)
 
