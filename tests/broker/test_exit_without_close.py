@@ -28,6 +28,7 @@ DEFAULTS = {
     "deadline_s": 30.0,
     "end": "return",
     "tells": True,
+    "waits": True,
     "freeze": False,
     "heard": 0,
     "sleep_s": 0.0,
@@ -86,6 +87,28 @@ def test_524_what_was_submitted_is_written(
     assert len(acknowledged) == 1_000
     committed = exiting.committed()
     assert sorted(committed) == sorted(acknowledged), "all, and once each"
+
+
+def test_524_a_process_that_ends_before_its_writer_has_begun(
+    kafka_broker: KafkaAddress, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """It is written all the same, or told of: Python 3.12 starts no thread any more by then."""
+    exiting = Exiting(
+        kafka_broker.bootstrap,
+        new_topic(2),
+        tmp_path,
+        sessions=1,
+        events=5,
+        waits=False,
+        tells=False,
+    )
+    returncode, _, err = exiting.finish()
+    assert returncode == 0, err
+    if err:
+        assert "5 submissions to session" in err
+        assert exiting.committed() == []
+    else:
+        assert len(exiting.committed()) == 5
 
 
 def test_524_a_process_that_goes_at_once_leaves_what_it_was_told(

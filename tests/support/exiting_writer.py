@@ -52,8 +52,9 @@ def submit(options: dict[str, object]) -> None:
             if options["tells"]:
                 answer.add_done_callback(partial(tell, chain.session_id, event))
             answers.append(answer)
-        if number == 0 and options["freeze"]:
+        if number == 0 and options["waits"]:
             answers[-1].result()
+        if number == 0 and options["freeze"]:
             tell_line({"ready": [chain.session_id for chain in chains]})
             sys.stdin.readline()
     for answer in answers[: int(str(options["heard"]))]:
