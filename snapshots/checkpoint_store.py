@@ -275,5 +275,5 @@ class CheckpointStore:
 def _damaged(path: Path, what: str) -> CheckpointError:
     return CheckpointError(
         f"{path} is damaged: {what}",
-        hint="load another checkpoint by its id; restore the file from a copy",
+        hint="load another checkpoint by its id; `CheckpointStore.move_head` mends a damaged HEAD",
     )

@@ -11,6 +11,7 @@ canonical form: nothing is pickled. Imports torch, which steplog itself never ne
 # (for a machine without torch, where its classes are of no known type)
 
 import dataclasses
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -48,6 +49,8 @@ THREADS_MAX: Final = 64
 GENERATIONS_MAX: Final = 32
 """A checkpoint with differences rests on one at most so many saves before it, by at most 5 steps:
 save k is stored against save k & (k - 1), so the way to a whole one is as long as k has bits."""
+
+_logger: Final = logging.getLogger("steplog.checkpoints")
 
 
 class SaveTicket(NamedTuple):
@@ -203,9 +206,9 @@ class ShardWriter(StorageWriter):
 
     def _ancestor_of(self, head: CheckpointRef | None) -> tuple[CheckpointRef | None, int]:
         """The checkpoint that the next save with differences rests on, and its generation."""
-        if head is None:
+        reader = self._reader_of(head)
+        if head is None or reader is None:
             return None, 0
-        reader = PartReader(self._store, self._store.read_manifest(head))
         line = [reader.manifest, *reader.ancestors]
         generation = reader.manifest.generation + 1
         if generation >= GENERATIONS_MAX:
@@ -217,7 +220,14 @@ class ShardWriter(StorageWriter):
         return None, 0
 
     def _reader_of(self, ref: CheckpointRef | None) -> PartReader | None:
-        return None if ref is None else PartReader(self._store, self._store.read_manifest(ref))
+        """What is stored already; None where it cannot be read: a save must not fail for that."""
+        if ref is None:
+            return None
+        try:
+            return PartReader(self._store, self._store.read_manifest(ref))
+        except CheckpointError as error:
+            _logger.warning("nothing of checkpoint %s is used again: %s", ref.id, error)
+            return None
 
     def _begin(
         self,

@@ -289,6 +289,24 @@ def test_a_save_that_fails_leaves_the_old_head(
     assert CheckpointStore(tmp_path).head() == before
 
 
+@pytest.mark.parametrize("what", ["manifest", "object"])
+def test_a_damaged_checkpoint_does_not_stop_the_next_save(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = {"t": torch.randn(50_000)}
+    ref = save(state, ShardWriter(tmp_path, step=1))
+    if what == "manifest":
+        (CheckpointStore(tmp_path).set_folder(ref) / "manifest.json").write_bytes(b"{}")
+    else:
+        (path,) = [path for path in (tmp_path / "objects").rglob("*") if path.is_file()]
+        path.write_bytes(bytes(path.stat().st_size))
+    state["t"][7] += 1
+    save(state, ShardWriter(tmp_path, step=2, delta=True))
+    assert ShardReader(tmp_path).manifest.ancestor is None
+    assert fingerprint(load_again(state, tmp_path)) == fingerprint(state)
+    assert any(record.levelname == "WARNING" for record in caplog.records)
+
+
 def test_each_save_holds_the_moments_of_its_own_step(tmp_path: Path) -> None:
     """A persistent worker kept the first save's tensors for ever (NeMo RL #4183)."""
     for step in range(3):

@@ -102,6 +102,37 @@ def test_what_did_not_change_is_not_stored_again(store: CheckpointStore) -> None
     assert read_checkpoint(store, ref) == changed
 
 
+@pytest.mark.parametrize("damage", ["gone", "short", "flipped"])
+def test_what_never_changes_is_written_anew_once_it_is_damaged(
+    store: CheckpointStore, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen weight, damaged once, would be missing in every later checkpoint."""
+    monkeypatch.setattr(part_writer, "READ_ONE_IN", 1)
+    first = write_checkpoint(store, 1, TENSORS)
+    for one in store.objects.list_objects():
+        path = store.objects.object_path(one.digest)
+        data = path.read_bytes()
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-1] if damage == "short" else b"?" + data[1:])
+    second = write_checkpoint(store, 2, TENSORS)
+    assert read_checkpoint(store, first) == read_checkpoint(store, second) == TENSORS
+
+
+def test_some_of_what_is_used_again_is_read_in_each_save(store: CheckpointStore) -> None:
+    tensors = {f"t{number}": CHANCE.randbytes(PACKED_BYTES_MAX) for number in range(64)}
+    write_checkpoint(store, 1, tensors)
+    for one in store.objects.list_objects():
+        path = store.objects.object_path(one.digest)
+        path.write_bytes(b"?" + path.read_bytes()[1:])
+    for step in range(2, 400):
+        write_checkpoint(store, step, tensors)
+        if not list(PartReader(store, store.read_manifest(store.find_checkpoint())).read_all()):
+            break
+    assert 8 <= step < 399
+
+
 def test_differences_rest_on_ancestors_and_every_version_is_read(store: CheckpointStore) -> None:
     """Each version rests on the one before; nothing but hashes leads from one to the next."""
     weights = bytearray(CHANCE.randbytes(300_000))

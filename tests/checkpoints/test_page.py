@@ -1,0 +1,49 @@
+"""The examples of docs/checkpoints.md run as they are written, one after the other."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from snapshots.checkpoint_manifest import FORMAT, MANIFEST_BYTES_MAX
+from snapshots.part_writer import PACK_BYTES, PACKED_BYTES_MAX, PART_BYTES
+from snapshots.tensor_codec import BLOCK_BYTES, Encoding
+from tests.support.sources import ROOT
+
+PAGE = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^<!-- torch -->\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_examples_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
+    assert len(BLOCKS) == 2
+    for block in BLOCKS:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-W", "ignore:torch.distributed is", "-c", block],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert done.returncode == 0, done.stderr
+    assert sorted(path.name[:12] for path in (tmp_path / "ckpt" / "sets").iterdir()) == [
+        "000000000200",
+        "000000000202",
+        "000000000203",
+        "000000000204",
+    ]
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
+    for encoding in Encoding:
+        assert f"`{encoding.value}`" in PAGE
+    assert f"| `format` | {FORMAT} |" in PAGE
+    assert f"at most {MANIFEST_BYTES_MAX >> 20} MiB" in PAGE
+    assert f"`parts` of up to {PART_BYTES >> 20} MiB" in PAGE
+    assert f"{PACKED_BYTES_MAX >> 10} KiB share objects of up to {PACK_BYTES >> 20} MiB" in PAGE
+    assert f"each block of {BLOCK_BYTES >> 20} MiB" in PAGE
