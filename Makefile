@@ -22,7 +22,7 @@ EDITABLE = $(if $(filter .venv,$(VENV)),--editable)
 SECOND = $(VENV)-second
 BENCH = $(VENV)-bench
 
-.PHONY: help demo kafka kafka-stop test test-full check format bench clean interpreter environment second-environment
+.PHONY: help demo kafka kafka-stop test test-full check format bench clean interpreter environment torch-environment second-environment
 
 help:
 	@echo "make demo       the main job on the embedded default, in under a minute"
@@ -44,10 +44,10 @@ kafka: interpreter
 kafka-stop: interpreter
 	@"$(PYTHON)" docker/kafka-local/run.py stop --folder "$(FOLDER)"
 
-test: check second-environment
+test: torch-environment check second-environment
 	$(RUN) -m pytest -n $(WORKERS) $(ARGS)
 
-test-full: check second-environment
+test-full: torch-environment check second-environment
 	STEPLOG_FULL=1 $(RUN) -m pytest -n $(WORKERS) --durations=25 $(ARGS)
 
 check: environment
@@ -60,11 +60,15 @@ format: environment
 	$(RUN) -m ruff format .
 
 bench: interpreter
-	@"$(PYTHON)" .ci/environment.py $(BENCH) --extras numpy,bench
+	@"$(PYTHON)" .ci/environment.py $(BENCH) --extras bench,torch
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)
 
 environment: interpreter
-	@"$(PYTHON)" .ci/environment.py $(VENV) --extras test $(EDITABLE)
+	@"$(PYTHON)" .ci/environment.py $(VENV) --extras test --or-with torch $(EDITABLE)
+
+# torch is large (several GB, minutes): only the tests wait for it.
+torch-environment: interpreter
+	@"$(PYTHON)" .ci/environment.py $(VENV) --extras test,torch $(EDITABLE)
 
 # Some tests compare what two Python versions make of the same values. Where there is no second
 # one, or its packages cannot be had, they are skipped, and the end of the run says so.

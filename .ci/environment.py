@@ -52,22 +52,29 @@ def key(extras: list[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def ensure(folder: Path, extras: list[str], *, editable: bool) -> None:
-    """Make `folder` the environment of these extras, unless it is already."""
+def ensure(
+    folder: Path, extras: list[str], *, editable: bool, or_with: list[str] | None = None
+) -> None:
+    """Make `folder` the environment of these extras, unless it is already.
+
+    One that has the extras `or_with` too, which are large, is left as it is.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    stamp = key(extras) + (f" editable {ROOT}" if editable else "")
+    here = f" editable {ROOT}" if editable else ""
+    stamp = key(extras) + here
+    stamps = {stamp, key([*extras, *(or_with or [])]) + here}
     with folder.with_name(folder.name + ".lock").open("w") as lock:
         # Freed by the kernel when the maker is killed and the pip it started has ended: that one
         # holds it too, or it would go on writing into the next maker's environment.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _stands(folder, stamp):
+        if not _stands(folder, stamps):
             _make(folder, extras, editable=editable, lock=lock.fileno())
             (folder / STAMP).write_text(stamp, encoding="utf-8")
 
 
-def _stands(folder: Path, stamp: str) -> bool:
+def _stands(folder: Path, stamps: set[str]) -> bool:
     written = folder / STAMP
-    if not written.exists() or written.read_text(encoding="utf-8") != stamp:
+    if not written.exists() or written.read_text(encoding="utf-8") not in stamps:
         return False
     # The Python it was made from may be gone since.
     python = folder / "bin/python"
@@ -100,17 +107,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--extras", default="", help="names from pyproject.toml, with commas")
+    parser.add_argument("--or-with", default="", help="extras that may be there too")
     parser.add_argument("--editable", action="store_true", help="install this checkout in it too")
     parser.add_argument("--key", action="store_true", help="print the key and make nothing")
     arguments = parser.parse_args()
-    extras = [extra for extra in arguments.extras.split(",") if extra]
+    extras, or_with = (
+        [extra for extra in names.split(",") if extra]
+        for names in (arguments.extras, arguments.or_with)
+    )
     if arguments.key:
         print(key(extras))
         return
     if arguments.folder is None:
         parser.error("which folder?")
     try:
-        ensure(arguments.folder.absolute(), extras, editable=arguments.editable)
+        folder = arguments.folder.absolute()
+        ensure(folder, extras, editable=arguments.editable, or_with=or_with)
     except subprocess.CalledProcessError as error:
         sys.exit(f"could not make {arguments.folder}: {error}; see above")
 

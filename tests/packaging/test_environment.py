@@ -64,6 +64,17 @@ def test_one_whose_python_is_gone_is_made_again(tmp_path: Path, made: list[Path]
     assert len(made) == 2
 
 
+def test_one_with_a_large_extra_more_is_kept(
+    tmp_path: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment.ensure(tmp_path / "env", ["test"], editable=False)
+    (tmp_path / "env" / environment.STAMP).write_text(environment.key(["test", "torch"]))
+    environment.ensure(tmp_path / "env", ["test"], editable=False, or_with=["torch"])
+    assert len(made) == 1
+    environment.ensure(tmp_path / "env", ["test"], editable=False)
+    assert len(made) == 2
+
+
 @pytest.mark.parametrize("name", ["thesis.txt", "pyvenv.cfg"])
 def test_a_folder_that_was_made_by_others_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
