@@ -162,7 +162,10 @@ class ShardSaver:
         busy = last is not None and not last._future.done()
         found = [(busy, step)] * (self._asking_group.size() if self._asking_group else 1)
         if self._asking_group is not None:
-            dist.all_gather_object(found, (busy, step), group=self._asking_group)
+            try:
+                dist.all_gather_object(found, (busy, step), group=self._asking_group)
+            except RuntimeError as error:
+                raise _silent_rank(step, error) from error
         if any(one for one, _step in found):
             under_way = "another" if last is None else last.step
             raise CheckpointError(
@@ -175,10 +178,10 @@ class ShardSaver:
                 f"the ranks do not save the same step: {[one for _busy, one in found]}",
                 hint="give every rank the same step",
             )
-        error = None if last is None else last._untold_error()
+        untold = None if last is None else last._untold_error()
         self._under_way = None
-        if error is not None:
-            raise error
+        if untold is not None:
+            raise untold
 
     def _save(self, state: State, writer: ShardWriter) -> CheckpointRef:
         alone = self._saving_group is None
@@ -191,6 +194,8 @@ class ShardSaver:
             )
         except CheckpointException as error:
             raise failure_of(error) from error
+        except RuntimeError as error:  # of the group itself: what a rank raises comes wrapped
+            raise _silent_rank(writer.step, error) from error
         ref = writer.committed
         if ref is None:  # only rank 0 committed; the others find it by its id
             return self._store.find_checkpoint(checkpoint=writer.saved_id)
@@ -205,6 +210,14 @@ class ShardSaver:
                     step=ref.training_step,
                 ) from error
         return ref
+
+
+def _silent_rank(step: int, error: RuntimeError) -> CheckpointError:
+    return CheckpointError(
+        f"the save of step {step} was given up: a rank is gone, or did not answer: {error}",
+        hint="nothing was committed; start the ranks again, and with them their savers",
+        step=step,
+    )
 
 
 def _own_group(timeout_s: float) -> dist.ProcessGroup | None:

@@ -112,6 +112,11 @@ class ShardWriter(StorageWriter):
         self._committed: CheckpointRef | None = None
 
     @property
+    def step(self) -> int:
+        """The step in training that is saved."""
+        return self._asked.step
+
+    @property
     def committed(self) -> CheckpointRef | None:
         """The checkpoint that rank 0 committed last with this writer; None on other ranks."""
         return self._committed

@@ -49,7 +49,7 @@ def test_ranks_that_fail_or_do_not_agree_commit_nothing(tmp_path: Path) -> None:
 
 
 def test_saves_in_the_background_and_each_ranks_own_state(tmp_path: Path) -> None:
-    run_scenario("background,own_states", tmp_path)
+    run_scenario("absent,background,own_states", tmp_path)
 
 
 def test_killed_at_random_points_the_head_is_old_or_new(tmp_path: Path) -> None:

@@ -300,6 +300,30 @@ def background(folder: Path) -> None:
     assert [ref.training_step for ref in found] == [8, 9]
 
 
+def absent(folder: Path) -> None:
+    """A rank that never comes, or that dies: the others give up and say so (pytorch #157781)."""
+
+    def rank_of(rank: int) -> None:
+        state = {"w": torch.ones(1000)}
+        saver = ShardSaver(folder / "ckpt", timeout_s=3)
+        saver.save(state, step=1)
+        if rank == 1:
+            time.sleep(8)
+            os._exit(0)
+        begun = time.monotonic()
+        refused = None
+        try:
+            saver.save_async(state, step=2).wait(60)
+        except CheckpointError as error:
+            refused = error
+        assert "a rank is gone, or did not answer" in str(refused)
+        assert time.monotonic() - begun < 30
+        assert CheckpointStore(folder / "ckpt").find_checkpoint().training_step == 1
+        os._exit(0)  # the group is of no use any more, not for its own end either
+
+    run_world(2, folder, rank_of)
+
+
 def own_states(folder: Path) -> None:
     """What each rank alone has comes back to that rank, at another count of ranks too.
 
@@ -430,6 +454,7 @@ def _check_step(store: CheckpointStore, checkpoint: str, step: int) -> None:
 
 
 SCENARIOS: dict[str, Callable[..., None]] = {
+    "absent": absent,
     "background": background,
     "disagree": disagree,
     "killed": killed,
