@@ -174,7 +174,7 @@ def _log_in_kafka(place: str) -> Iterator[Diagnosis]:
     problem: SteplogError | None = None
     with open_topic(place) as client:
         try:
-            findings += examine_topic(client)
+            findings += examine_topic(client, bootstrap=",".join(kafka.location.bootstrap))
         except SteplogError as error:  # What was found before is told all the same.
             problem = error
     for one in findings:

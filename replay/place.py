@@ -128,6 +128,12 @@ def open_topic(place: str | os.PathLike[str]) -> Iterator[TopicClient]:
         yield client
 
 
+def bootstrap_of(place: str | os.PathLike[str]) -> str:
+    """The servers of a workspace in Kafka as its tools want them, HOST:PORT[,...]; else empty."""
+    found = find_kafka_place(place)
+    return "" if found is None else ",".join(found.location.bootstrap)
+
+
 def _place_of(location: KafkaLocation, config: WorkspaceConfig | None) -> KafkaPlace:
     """The place of a URL, as the settings in its folder have it."""
     folder = location.folder

@@ -22,11 +22,15 @@ from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.schema_topic import examine_schemas, publish_schemas, schema_topic_of
 from eventlog.kafka.security import KafkaSecurity
 from eventlog.kafka.topic_settings import (
+    ANY_SERVER,
     PARTITIONS_DEFAULT,
     PARTITIONS_MAX,
     TopicFinding,
+    TopicPlan,
+    TopicWishes,
     judge_servers,
     judge_topic,
+    judge_wishes,
     plan_schema_topic,
     plan_topic,
 )
@@ -37,13 +41,17 @@ TOLD_PARTITIONS_MAX: Final = 5
 
 
 class Creation(NamedTuple):
-    """What making a topic came to. `created` False: it was there, and has these numbers."""
+    """What making a topic came to. `created` False: it was there, and has these numbers.
+
+    `differences`: what was asked of it and is not so, since what is there is never changed.
+    """
 
     topic: str
     created: bool
     partition_count: int
     replication_factor: int
     schemas_written: int
+    differences: tuple[TopicFinding, ...] = ()
 
 
 def create_topic(
@@ -52,10 +60,12 @@ def create_topic(
     partitions: int | None = None,
     replication_factor: int | None = None,
     settings: Mapping[str, str] | None = None,
+    bootstrap: str = ANY_SERVER,
 ) -> Creation:
     """Make the client's topic and its schema topic where they are missing; write the schemas.
 
-    Idempotent. Raises `ConfigError` for numbers that cannot be, `LogUnavailableError`.
+    Idempotent. `bootstrap`: the servers, for the fixes. Raises `ConfigError` for numbers that
+    cannot be, `LogUnavailableError`.
     """
     _require_between("partitions", partitions, PARTITIONS_MAX)
     _require_between("replication factor", replication_factor, REPLICAS_MAX)
@@ -83,7 +93,13 @@ def create_topic(
         found = client.describe(ANSWER_S)
         client.create_topic(schema_topic_of(topic), *plan_schema_topic(found.replication_factor))
         written = publish_schemas(client, topic)
-    return Creation(topic, created, found.partition_count, found.replication_factor, written)
+    differences: tuple[TopicFinding, ...] = ()
+    if not created:
+        wanted = TopicWishes(partitions, replication_factor, settings)
+        differences = tuple(judge_wishes(topic, wanted, TopicPlan(*found[2:]), bootstrap=bootstrap))
+    return Creation(
+        topic, created, found.partition_count, found.replication_factor, written, differences
+    )
 
 
 def _reason(refused: RequestRefused) -> str:
@@ -92,10 +108,10 @@ def _reason(refused: RequestRefused) -> str:
     return said[1] if said is not None else str(refused)
 
 
-def examine_topic(client: TopicClient) -> Iterator[TopicFinding]:
+def examine_topic(client: TopicClient, *, bootstrap: str = ANY_SERVER) -> Iterator[TopicFinding]:
     """Look at the servers, the topic, its schema topic, and whether a writer may write.
 
-    Raises `LogUnavailableError` where the servers do not answer, `ConfigError` where they refuse
+    `bootstrap`: the servers, for the fixes. Raises `LogUnavailableError` where the servers do not answer, `ConfigError` where they refuse
     this user altogether.
     """
     topic = client.topic
@@ -111,7 +127,9 @@ def examine_topic(client: TopicClient) -> Iterator[TopicFinding]:
             return
         yield TopicFinding("topic", "ok", f"{topic!r}, id {found.topic_id}")
         count = found.partition_count
-        yield from judge_topic(topic, count, found.replication_factor, found.settings)
+        yield from judge_topic(
+            topic, count, found.replication_factor, found.settings, bootstrap=bootstrap
+        )
         yield _examine_starts(client, count)
         yield examine_schemas(client, topic)
         yield _examine_transactions(client)

@@ -6,6 +6,7 @@ second server has them, and lets a server that lacks some of them become the lea
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from shlex import quote
 from typing import Final, Literal, NamedTuple
 
 PARTITIONS_DEFAULT: Final = 64
@@ -40,6 +41,9 @@ TRANSACTION_MS: Final = 10_000
 """How long a writer lets one of its transactions stay open."""
 OFFSETS_MINUTES_MIN: Final = 7 * 24 * 60
 
+ANY_SERVER: Final = "HOST:PORT"
+"""Stands in a fix where the servers' addresses are not known."""
+
 Verdict = Literal["ok", "warning", "failed"]
 
 
@@ -51,6 +55,14 @@ class TopicFinding(NamedTuple):
     found: str
     wanted: str = ""
     fix: str = ""
+
+
+class TopicWishes(NamedTuple):
+    """What a user asks of a topic; None where nothing was said."""
+
+    partition_count: int | None = None
+    replication_factor: int | None = None
+    settings: Mapping[str, str] | None = None
 
 
 class TopicPlan(NamedTuple):
@@ -101,13 +113,51 @@ def _in_sync_for(copies: int) -> str:
 
 
 def judge_topic(
-    topic: str, partition_count: int, copies: int, settings: Mapping[str, str]
+    topic: str,
+    partition_count: int,
+    copies: int,
+    settings: Mapping[str, str],
+    *,
+    bootstrap: str = ANY_SERVER,
 ) -> Iterator[TopicFinding]:
-    """What is right and wrong about a topic of events."""
+    """What is right and wrong about a topic of events. `bootstrap`: the servers, for the fixes."""
     yield _judge_partitions(partition_count)
     yield _judge_copies(copies, settings)
     for rule in _RULES:
-        yield rule.judge(topic, settings)
+        yield rule.judge(topic, settings, bootstrap)
+
+
+def judge_wishes(
+    topic: str, wanted: TopicWishes, found: TopicPlan, *, bootstrap: str = ANY_SERVER
+) -> Iterator[TopicFinding]:
+    """What was asked of a topic that is there already, and is not so: each with what changes it."""
+    if wanted.partition_count not in (None, found.partition_count):
+        yield TopicFinding(
+            "partitions",
+            "failed",
+            str(found.partition_count),
+            str(wanted.partition_count),
+            "the number stays for the life of a topic: make another topic",
+        )
+    if wanted.replication_factor not in (None, found.replication_factor):
+        yield TopicFinding(
+            "copies",
+            "failed",
+            str(found.replication_factor),
+            str(wanted.replication_factor),
+            f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} gives each partition of "
+            f"{topic} other servers; or make another topic",
+        )
+    for setting, value in (wanted.settings or {}).items():
+        there = found.settings.get(setting)
+        if there is None or there.lower() != value.lower():
+            yield TopicFinding(
+                setting,
+                "failed",
+                "not shown, or no such setting" if there is None else there,
+                value,
+                alter_command(topic, setting, value, bootstrap),
+            )
 
 
 def judge_servers(settings: Mapping[str, str], broker_count: int) -> Iterator[TopicFinding]:
@@ -133,7 +183,9 @@ class _Rule(NamedTuple):
     why: str
     fix: str = ""
 
-    def judge(self, topic: str, settings: Mapping[str, str]) -> TopicFinding:
+    def judge(
+        self, topic: str, settings: Mapping[str, str], bootstrap: str = ANY_SERVER
+    ) -> TopicFinding:
         """The finding on this setting. The fix of a topic's setting is a command line."""
         value = settings.get(self.setting)
         if value is None:
@@ -146,15 +198,18 @@ class _Rule(NamedTuple):
             )
         if self.fits(value):
             return TopicFinding(self.setting, "ok", value)
-        fix = self.fix or alter_command(topic, self.setting, self.wanted.split(" ", 1)[0])
+        wanted = self.wanted.split(" ", 1)[0]
+        fix = self.fix or alter_command(topic, self.setting, wanted, bootstrap)
         return TopicFinding(self.setting, self.otherwise, value, self.wanted, f"{self.why}: {fix}")
 
 
-def alter_command(topic: str, setting: str, value: str) -> str:
+def alter_command(topic: str, setting: str, value: str, bootstrap: str = ANY_SERVER) -> str:
     """The command of Kafka's that gives a topic this setting."""
+    # A list is bracketed, as Kafka's tool wants it; quoted, as the shell does.
+    change = f"{setting}=[{value}]" if "," in value else f"{setting}={value}"
     return (
-        f"kafka-configs.sh --bootstrap-server HOST:PORT --entity-type topics --entity-name {topic} "
-        f"--alter --add-config {setting}={value}"
+        f"kafka-configs.sh --bootstrap-server {bootstrap} --entity-type topics --entity-name "
+        f"{topic} --alter --add-config {quote(change)}"
     )
 
 

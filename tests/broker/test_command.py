@@ -60,6 +60,23 @@ def test_a_topic_is_made_once_and_the_page_lists_its_keys(
     assert not (tmp_path / "here").exists(), "a topic is made without a copy of it"
 
 
+def test_what_is_asked_of_a_topic_that_is_there_and_is_not_so_is_named(
+    steplog: Command, place: KafkaPlace
+) -> None:
+    place.make()
+    same = steplog("topic", "create", "--partitions", PARTITIONS, "--set", "retention.ms=-1")
+    assert (same.code, "already there" in same.out) == (0, True)
+    ran = steplog("topic", "create", "--partitions", 9, "--set", "flush.messages=1")
+    assert ran.code == 1
+    assert f"partitions: {PARTITIONS}; wanted: 9" in ran.err
+    assert "make another topic" in ran.err
+    assert "flush.messages: 9223372036854775807; wanted: 1" in ran.err
+    change = f"--bootstrap-server {place.broker.bootstrap} --entity-type topics"
+    assert change in ran.err
+    assert f"--entity-name {place.topic} --alter --add-config flush.messages=1" in ran.err
+    assert steplog("topic", "create").code == 0, "nothing was asked"
+
+
 def test_a_topic_that_forgets_is_told_with_the_fix(steplog: Command, place: KafkaPlace) -> None:
     client = open_client(place.broker.bootstrap.split(","), place.topic)
     client.create_topic(place.topic, 1, 1, {"retention.ms": "1000000"})
@@ -68,8 +85,10 @@ def test_a_topic_that_forgets_is_told_with_the_fix(steplog: Command, place: Kafk
     assert ran.code == 1
     assert "error: retention.ms: 1000000" in ran.err
     assert "--add-config retention.ms=-1" in ran.err
+    assert f"--bootstrap-server {place.broker.bootstrap} " in ran.err
     found = {row["check"]: row for row in steplog("--json", "doctor").rows}
     assert found["retention.ms"]["verdict"] == "failed"
+    assert f"--bootstrap-server {place.broker.bootstrap} " in found["retention.ms"]["hint"]
     assert found["partitions"]["verdict"] == "warning"
     assert steplog("doctor").code == 1
 

@@ -10,13 +10,13 @@ from eventlog.kafka.topic_settings import PARTITIONS_DEFAULT
 from replay.cli.exit_codes import ExitCode
 from replay.cli.invocation import Invocation
 from replay.cli.output import Output, Record
-from replay.place import open_topic
+from replay.place import bootstrap_of, open_topic
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 COLUMNS: Final = {
     "TOPIC": lambda one: str(one["topic"]),
-    "CREATED": lambda one: "yes" if one["created"] else "no, it was there",
+    "CREATED": lambda one: "yes" if one["created"] else "no, already there",
     "PARTITIONS": lambda one: str(one["partitions"]),
     "COPIES": lambda one: str(one["copies"]),
     "SCHEMAS": lambda one: str(one["schemas"]),
@@ -41,9 +41,7 @@ def create(
     ] = None,
     copies: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Servers that hold each event (3, or all)."
-        ),
+        typer.Option(metavar="N", min=1, help="Servers that hold each event (3, or all)."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -54,20 +52,32 @@ def create(
 
     Events are kept for ever, none is compacted away, and with three copies each is on two servers
     before it is acknowledged. Idempotent: a topic that is there is examined, never changed. What is
-    wrong with it is told on stderr with its fix, and then the exit code is 1.
+    wrong with it, or not as these options ask, is told on stderr with its fix, and then the exit
+    code is 1.
 
     JSON keys: topic, created, partitions, copies, schemas.
     """
     output = Output.of(context)
     chosen = dict(map(_setting, settings or ()))
-    with open_topic(Invocation.of(context).workspace) as client:
+    place = Invocation.of(context).workspace
+    with open_topic(place) as client:
+        bootstrap = bootstrap_of(place)
         made = create_topic(
-            client, partitions=partitions, replication_factor=copies, settings=chosen
+            client,
+            partitions=partitions,
+            replication_factor=copies,
+            settings=chosen,
+            bootstrap=bootstrap,
         )
         output.print_records([_row(made)], COLUMNS)
-        findings = list(examine_topic(client))
+        # What was asked for goes before what we would have.
+        asked = {one.name: one for one in made.differences}
+        found = examine_topic(client, bootstrap=bootstrap)
+        findings = [*asked.values(), *(one for one in found if one.name not in asked)]
     for one in findings:
         told = f"{one.name}: {one.found}"
+        if one.name in asked:
+            told += f"; wanted: {one.wanted}"
         if one.verdict == "failed":
             output.problem(told, one.fix)
         elif one.verdict == "warning":

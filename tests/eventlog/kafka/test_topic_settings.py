@@ -9,8 +9,10 @@ from eventlog.kafka.topic_settings import (
     BATCH_BYTES_MIN,
     PARTITIONS_DEFAULT,
     TopicFinding,
+    TopicWishes,
     judge_servers,
     judge_topic,
+    judge_wishes,
     plan_schema_topic,
     plan_topic,
 )
@@ -52,6 +54,31 @@ def test_what_is_made_is_what_is_wanted(brokers: int) -> None:
     found = verdicts(dict(plan.settings), copies=plan.replication_factor)
     assert set(found) == ({"copies"} if brokers < 3 else set())
     assert all(one.verdict == "warning" for one in found.values())
+
+
+def test_a_fix_is_a_command_that_can_be_pasted() -> None:
+    (one,) = judge_wishes(
+        "t", TopicWishes(settings={"cleanup.policy": "compact,delete"}), plan_topic(1)
+    )
+    assert (one.found, one.wanted) == ("delete", "compact,delete")
+    assert one.fix.endswith("--add-config 'cleanup.policy=[compact,delete]'")
+    found = judge_topic("t", 64, 3, {"retention.ms": "1"}, bootstrap="b1:1,b2:2")
+    fixes = [one.fix for one in found if one.name == "retention.ms"]
+    assert ["--bootstrap-server b1:1,b2:2 " in fix for fix in fixes] == [True]
+
+
+def test_wishes_that_are_met_or_not() -> None:
+    there = plan_topic(3)
+    met = TopicWishes(64, 3, {"retention.ms": "-1", "message.timestamp.type": "createtime"})
+    assert list(judge_wishes("t", met, there)) == []
+    assert list(judge_wishes("t", TopicWishes(), there)) == []
+    unmet = TopicWishes(3, 1, {"no.such": "1"})
+    found = [(one.name, one.found, one.wanted) for one in judge_wishes("t", unmet, there)]
+    assert found == [
+        ("partitions", "64", "3"),
+        ("copies", "3", "1"),
+        ("no.such", "not shown, or no such setting", "1"),
+    ]
 
 
 def test_three_copies_acknowledge_on_two_servers() -> None:
