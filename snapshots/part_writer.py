@@ -168,7 +168,8 @@ class PartWriter:
         """Whether the object is in place, and for some, by chance, whether it is what it was.
 
         What never changes would else be damaged once and missing in all later checkpoints. Here its
-        bytes are at hand: they are written anew, and that mends the older checkpoints too.
+        bytes are at hand: they are written anew, and where that makes the same object, as it does
+        with the same zstd, the older checkpoints are mended too.
         """
         known = self._sound.get(part.stored.digest)
         if known is None:
@@ -195,6 +196,8 @@ class PartWriter:
     def _write_pack(self, pack: list[_Packed]) -> None:
         if not pack:
             return
+        # In an order of their own, not of the threads: the same parts make the same object.
+        pack = sorted(pack, key=lambda one: one.digest)
         # The same bytes (tied parameters, states of zeros) are kept once.
         places: dict[bytes, int] = {}
         size = 0
