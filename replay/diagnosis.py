@@ -165,6 +165,7 @@ def _find_folder(place: str) -> Path:
 
 def _log_in_kafka(place: str) -> Iterator[Diagnosis]:
     from eventlog.kafka.topic import examine_security, examine_topic
+    from eventlog.mirroring.examination import examine_mirror
     from replay.place import find_kafka_place, open_topic
 
     kafka = find_kafka_place(place)
@@ -175,6 +176,8 @@ def _log_in_kafka(place: str) -> Iterator[Diagnosis]:
     with open_topic(place) as client:
         try:
             findings += examine_topic(client, bootstrap=",".join(kafka.location.bootstrap))
+            if not any(one.name == "topic" and one.verdict == "failed" for one in findings):
+                findings.append(examine_mirror(client, kafka.location.folder))
         except SteplogError as error:  # What was found before is told all the same.
             problem = error
     for one in findings:

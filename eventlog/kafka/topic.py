@@ -111,8 +111,8 @@ def _reason(refused: RequestRefused) -> str:
 def examine_topic(client: TopicClient, *, bootstrap: str = ANY_SERVER) -> Iterator[TopicFinding]:
     """Look at the servers, the topic, its schema topic, and whether a writer may write.
 
-    `bootstrap`: the servers, for the fixes. Raises `LogUnavailableError` where the servers do not answer, `ConfigError` where they refuse
-    this user altogether.
+    `bootstrap`: the servers, for the fixes. Raises `LogUnavailableError` where the servers do not
+    answer, `ConfigError` where they refuse this user altogether.
     """
     topic = client.topic
     with faults_as_ours():

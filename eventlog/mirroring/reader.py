@@ -101,6 +101,15 @@ class MirrorReader(SqliteReader):
         with self.connection() as db:
             return read_positions(db)
 
+    def newest_time(self) -> int | None:
+        """The time of the newest event of all sessions, in microseconds; None where there is none.
+
+        Only for people to read: it is not held against the events.
+        """
+        with self.connection() as db:
+            newest: int | None = db.execute("SELECT max(last_time) FROM head").fetchone()[0]
+        return newest
+
     def headless(self) -> list[tuple[str, int, LineState]]:
         """Sessions of which nothing was ever accepted, each with its partition and line."""
         with self.connection() as db:

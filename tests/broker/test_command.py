@@ -1,12 +1,14 @@
 """The command on a workspace in Kafka: every verb, and what only such a workspace has."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,12 @@ def place(kafka_broker: KafkaAddress, tmp_path: Path) -> Iterator[KafkaPlace]:
 def steplog(place: KafkaPlace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command on a workspace whose topic is not there yet."""
     return Command(place.url(tmp_path / "here"), capsys)
+
+
+def doctor_row(steplog: Command, check: str) -> Any:
+    """What `doctor` says of one check."""
+    (row,) = [row for row in steplog("--json", "doctor").rows if row["check"] == check]
+    return row
 
 
 @pytest.fixture
@@ -109,6 +117,38 @@ def test_doctor_on_a_topic_as_it_should_be(desk: Command) -> None:
     assert {name for name, row in rows.items() if row["verdict"] == "failed"} == set()
     wanted = {"kafka-python", "crc32c", "security", "retention.ms", "schemas", "workspace"}
     assert wanted <= set(rows)
+
+
+def test_doctor_says_how_far_the_copy_is(desk: Command, place: KafkaPlace, tmp_path: Path) -> None:
+    assert len(desk.rows("sessions")) == 1
+    assert doctor_row(desk, "mirror")["found"].endswith("mirror.db, 12 events, up to date")
+    other = desk.at(place.url(tmp_path / "other"))
+    assert "none yet" in doctor_row(other, "mirror")["found"]
+    assert not (tmp_path / "other").exists(), "looking leaves nothing behind"
+    with other.open() as ws, ws.record("later", environment="desk"):
+        pass
+    found = doctor_row(desk, "mirror")
+    assert found["verdict"] == "ok"
+    assert re.search(r"12 events, [1-9][0-9]* offsets behind", found["found"])
+
+
+def test_doctor_on_the_copy_of_a_topic_that_was_made_again(
+    desk: Command, place: KafkaPlace, tmp_path: Path
+) -> None:
+    assert len(desk.rows("sessions")) == 1
+    client = open_client(place.broker.bootstrap.split(","), place.topic)
+    client.delete_topic(place.topic)
+    client.close()
+    place.make()
+    assert desk("sessions").code == 4
+    assert desk("doctor").code == 1
+    found = doctor_row(desk, "mirror")
+    assert found["verdict"] == "failed"
+    assert "was deleted and made again" in found["found"]
+    assert f"remove {tmp_path / 'here' / 'mirror.db'}" in found["hint"]
+    (tmp_path / "here" / "mirror.db").unlink()
+    assert desk.rows("sessions") == []
+    assert doctor_row(desk, "mirror")["verdict"] == "ok"
 
 
 def test_doctor_without_a_topic_and_without_servers(steplog: Command, tmp_path: Path) -> None:
