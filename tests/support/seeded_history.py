@@ -110,7 +110,8 @@ class History:
         if kind == "branch" and not parent:
             return
         self.sessions.append(session)
-        for each in self.rng.sample(self._free_workers(), self.rng.choice((1, 1, 2))):
+        free = self._free_workers()
+        for each in self.rng.sample(free, min(len(free), self.rng.choice((1, 1, 2)))):
             self._order(each, "seed", kind=kind, session=session, parent=parent)
 
     def _append(self) -> None:
