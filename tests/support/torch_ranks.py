@@ -391,24 +391,7 @@ def killed(folder: Path, kills: int, seed: int) -> None:
         first = 0 if head is None else head.training_step + 1
         reading, writing = os.pipe()
 
-        def rank_of(
-            rank: int, first: int = first, ckpt: Path = ckpt, writing: int = writing
-        ) -> None:
-            mesh = init_device_mesh("cpu", (2,))
-            for step in range(first, first + 50):
-                state = {
-                    name: distribute_tensor(one, mesh, [Shard(0)], src_data_rank=None)
-                    for name, one in _at_step(step).items()
-                }
-                dist.barrier()
-                if rank == 0:
-                    os.write(writing, b".")
-                dcp.save(state, storage_writer=ShardWriter(ckpt, step=step, delta=step % 2 == 1))
-
-        if rank == 0:
-            apply_retention(CheckpointStore(ckpt), Retention(2))
-
-        children = start_world(2, folder, rank_of)
+        children = start_world(2, folder, partial(_save_steps, first, ckpt, writing))
         os.close(writing)
         os.read(reading, 1)
         begun = time.monotonic()
