@@ -181,11 +181,11 @@ class World:
         contested = self.broker.highest_attempt() > state.attempt
         if sent and sent[-1].digest == line[-1].digest:
             self.acknowledge(process, sent)
-        elif sent and sent[0].parent == line[-1].digest and not contested:
-            if self.rng.random() < 0.8:
-                self.append(process, sent)
-                return
-            # The recorder has died: the next one does not know what was sent.
+        # Else the recorder has died: the next one does not know what was sent.
+        follows = bool(sent) and sent[0].parent == line[-1].digest and not contested
+        if follows and self.rng.random() < 0.8:
+            self.append(process, sent)
+            return
         last = claim = self.claim_on(self.foot(line), process.name, over_release=False)
         records = [claim]
         for _ in range(self.rng.randrange(3)):
