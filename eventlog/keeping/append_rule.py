@@ -155,22 +155,43 @@ def require_owner(kept: KeptSession, writer_id: str) -> None:
     """Raise `FencedError` unless `writer_id` holds the claim in force on the session."""
     line = kept.line
     if line.writer != writer_id or line.released:
-        owner = "nobody" if line.writer is None or line.released else f"writer {line.writer}"
-        raise FencedError(
-            f"the session is held by {owner} (attempt {line.attempt}), not by this handle",
-            hint="resume the session to claim it; the events of this append were not written",
-            session_id=kept.session_id,
-            step=line.next_step - 1,
+        raise _fenced(kept)
+
+
+def _fenced(kept: KeptSession) -> FencedError:
+    """For a writer without the claim: what the line is now, and what that writer may do."""
+    line = kept.line
+    by = f"attempt {line.attempt}" + ("" if line.writer is None else f" (writer {line.writer})")
+    unwritten = "nothing of this append was written"
+    if line.status == "open":
+        message = f"the session is held by {by}, not by this writer"
+        hint = (
+            f"another process owns it now: stop here, {unwritten}; resume the session only if that "
+            "process is surely gone"
         )
+    elif line.status == "released":
+        message = f"the session was released by {by}: nobody holds it"
+        hint = f"{unwritten}; resume the session to go on with it"
+    else:
+        message = f"the session was {line.status} by {by}, not by this writer"
+        hint = (
+            f"another process ended it: stop here, {unwritten}; to go on with it, fork it or "
+            "resume it with reopen=True"
+        )
+    return FencedError(message, hint=hint, session_id=kept.session_id, step=line.next_step - 1)
 
 
 def _require_ownership(append: Append, kept: KeptSession) -> None:
     require_owner(kept, append.writer_id)
-    attempt = append.events[0].event.attempt
-    if attempt < kept.line.attempt:
+    attempt, line = append.events[0].event.attempt, kept.line
+    if attempt < line.attempt:
+        # The writer is the same: the session was resumed through the same handle.
+        is_open = line.status == "open"
+        go_on = "use the recorder of that attempt" if is_open else "resume it, or fork it"
         raise FencedError(
-            f"attempt {attempt} was taken over: attempt {kept.line.attempt} stands",
-            hint="resume the session to go on under a new attempt",
+            f"attempt {attempt} was taken over in this process: attempt {line.attempt} stands, "
+            f"and the session is {line.status}",
+            hint=f"nothing of this append was written; {go_on}",
             session_id=append.session_id,
             step=append.expected_step,
         )

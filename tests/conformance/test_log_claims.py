@@ -56,6 +56,35 @@ def test_a_take_over_fences_the_old_writer_and_lets_the_new_one_write(keeper: Ke
     assert old.session_info("s").writer == new.writer_id
 
 
+@pytest.mark.parametrize(
+    ("after", "message", "hint"),
+    [
+        ("open", "is held by attempt 2 (writer W), not by this writer", "surely gone"),
+        ("closed", "was closed by attempt 2 (writer W), not by this writer", "reopen=True"),
+        ("released", "was released by attempt 2 (writer W): nobody holds it", "resume the session"),
+    ],
+)
+def test_who_is_fenced_is_told_what_the_session_is_by_now(
+    keeper: Keeper, after: str, message: str, hint: str
+) -> None:
+    """Of a session that its new owner had closed it was said that he holds it, and to resume it:
+    that was refused, or took it from him again."""
+    chain = seeded_chain(keeper.log, "s")
+    late = EventChain("s", seed=5)
+    late.head = chain.head
+    new = keeper.another_handle()
+    claimed(new, chain)
+    if after == "closed":
+        append_all(new, [chain.closed()])
+    elif after == "released":
+        new.release("s")
+    with pytest.raises(FencedError) as caught:
+        append_all(keeper.log, [late.call()])
+    assert message.replace("W", new.writer_id) in caught.value.message
+    assert hint in caught.value.hint
+    assert ("stop here" in caught.value.hint) is (after != "released")
+
+
 def test_the_claim_says_who_when_and_why(log: EventLog) -> None:
     chain = claimed(log, seeded_chain(log, "s"))
     event = chain.events[-1].event
