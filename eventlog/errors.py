@@ -8,6 +8,7 @@
     |   |-- FencedError
     |   |-- EventTooLargeError
     |   |-- AppendUncertainError
+    |   |-- RecorderEndedError
     |   |-- SessionNotFoundError
     |   |-- StepNotFoundError
     |   `-- SessionExistsError
@@ -164,6 +165,10 @@ class AppendUncertainError(LogError):
     """Whether the events were written is not known; the session is blocked until `reconcile`."""
 
     exit_code = 7
+
+
+class RecorderEndedError(LogError):
+    """An earlier append of this recorder failed or was interrupted: it can append no more."""
 
 
 class SessionNotFoundError(LogError):

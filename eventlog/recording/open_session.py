@@ -73,7 +73,7 @@ class OpenSession:
     @property
     def closed(self) -> bool:
         """Whether this recorder closed the session."""
-        return self._writer.closed and self._writer.failure is None
+        return self._writer.closed
 
     @property
     def state(self) -> object:
@@ -142,15 +142,17 @@ class OpenSession:
 
     def _close_after(self, error: Exception) -> None:
         # The user's exception goes on; a log that cannot take the close must not replace it.
-        if self._writer.failure is not None:
-            error.add_note(
-                f"steplog: session {self.session_id!r} stays open: {self._writer.failure}"
-            )
-            return
-        try:
-            self.close("error", error_type=type(error).__qualname__)
-        except SteplogError as failure:
-            error.add_note(f"steplog: session {self.session_id!r} stays open: {failure}")
+        if self._writer.end is None:
+            try:
+                self.close("error", error_type=type(error).__qualname__)
+            except SteplogError as failure:
+                if self._writer.end is None:
+                    name = type(failure).__name__
+                    error.add_note(
+                        f"steplog: session {self.session_id!r} stays open: {name}: {failure}"
+                    )
+        if self._writer.end is not None:
+            self._writer.end.tell(error)
 
     def _settle(self, *, at_end: bool) -> None:
         self._writer.await_durable()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, TypeAlias, TypedDict
 
+from eventlog.errors import FencedError
 from eventlog.not_given import NOT_GIVEN
 from eventlog.recording.interruption import is_interruption
 
@@ -94,6 +95,8 @@ class RecordedCall:
         except Exception as failure:  # noqa: BLE001 - told as a note, below
             # The tool's own exception goes on; what reads the state is the caller's code too.
             told = "stays open" if self.return_step is None else "ran again, unrecorded"
+            if isinstance(failure, FencedError):
+                told = "was not answered"  # Whether it is open, the new owner knows.
             error.add_note(
                 f"steplog: the call of step {self.step} {told}: "
                 f"{type(failure).__qualname__}: {failure}"

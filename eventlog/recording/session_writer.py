@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
 from eventlog.codec import fit_event
-from eventlog.errors import FencedError, StepConflictError, SteplogError
+from eventlog.errors import FencedError, RecorderEndedError, StepConflictError, SteplogError
 from eventlog.event import (
     Annotated,
     Body,
@@ -30,6 +30,7 @@ from eventlog.event import (
 from eventlog.ids import event_id_from_key, mint_event_id
 from eventlog.log import EventLog, Receipt
 from eventlog.merkle_root import MerkleRoot
+from eventlog.recording.recorder_end import RecorderEnd
 
 AFTER_CLOSE: Final = (Verified, Annotated, SubjectErased)
 """What may still be appended to a closed session (docs/formats.md, Which events stand)."""
@@ -61,11 +62,10 @@ class LinePosition(NamedTuple):
 
 
 class _Submitted(NamedTuple):
-    """An append on its way: its future, and the digest that its receipt must name."""
+    """An append on its way: its future, and the head that the line has after it."""
 
     receipt: "Future[Receipt]"
-    step: int
-    event_digest: bytes
+    head: LineHead
 
 
 class SessionWriter:
@@ -81,14 +81,16 @@ class SessionWriter:
     ) -> None:
         self.head = position.head
         self.closed = False
+        self._closed_at = -1
         self.released = False
-        self.failure: SteplogError | None = None
+        self.end: RecorderEnd | None = None
         self._log = log
         self._blobs = blobs
         self._root = position.root
         self._own_count = position.own_count
         self._clock_us = clock_us
         self._submitted: list[_Submitted] = []
+        self._durable = position.head
         self._half_done = False
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -144,26 +146,37 @@ class SessionWriter:
             except SteplogError:
                 self._half_done = False
                 raise
-            self._submitted.append(_Submitted(receipt, step, encoded.digest))
+            head = LineHead(session_id, step, self.head.attempt, encoded.digest)
+            self._submitted.append(_Submitted(receipt, head))
             on_taken(step)
             self._root.add(encoded.data)
             self._own_count += 1
-            self.head = LineHead(session_id, step, self.head.attempt, encoded.digest)
+            self.head = head
             self._half_done = False
             return step
 
     def await_durable(self) -> None:
-        """Return when everything submitted is durable; raises what its append raised."""
+        """Return when everything submitted is durable; raises what its append raised.
+
+        After that the recorder has ended: head and close are those that were acknowledged.
+        """
         with self.lock:
+            if self.end is not None:
+                raise self.end.later from self.end.cause
             try:
                 while self._submitted:
                     # Taken off only when answered: an interrupted wait can be gone on with.
-                    self._require_own(self._submitted[0], self._submitted[0].receipt.result())
+                    submitted = self._submitted[0]
+                    self._require_own(submitted.head, submitted.receipt.result())
+                    self._durable = submitted.head
                     del self._submitted[0]
             except SteplogError as failure:
-                self.failure = failure
+                session_id, step = self.head.session_id, self._durable.step
+                self.closed = self.closed and self._closed_at <= step
+                self.head = self._durable
+                self.end = RecorderEnd(session_id, step, self.closed, failure)
                 self._submitted.clear()
-                raise
+                raise self.end.first from failure.__cause__
 
     def submit_close(self, reason: str, error_type: str | None) -> int:
         """Submit the close, with count and root over the session's own events before it."""
@@ -186,12 +199,13 @@ class SessionWriter:
             raise self._fenced(
                 "this recorder released the session", "resume the session to record more"
             )
-        if self.failure is not None:
-            raise self.failure
+        if self.end is not None:
+            raise self.end.later from self.end.cause
         if self._half_done:
-            raise self._fenced(
+            raise RecorderEndedError(
                 "an append of this recorder was interrupted half-way",
-                "resume the session: what the log has taken is there",
+                hint="resume the session: what the log has taken is there",
+                session_id=self.head.session_id,
             )
         if self.closed and not isinstance(body, AFTER_CLOSE):
             raise StepConflictError(
@@ -209,11 +223,11 @@ class SessionWriter:
                 "open the workspace in the child and resume or record a session there",
             )
 
-    def _note_closed(self, _step: int) -> None:
-        self.closed = True
+    def _note_closed(self, step: int) -> None:
+        self.closed, self._closed_at = True, step
 
-    def _require_own(self, submitted: _Submitted, receipt: Receipt) -> None:
-        if receipt.event_digest != submitted.event_digest:
+    def _require_own(self, submitted: LineHead, receipt: Receipt) -> None:
+        if receipt.event_digest != submitted.digest:
             raise StepConflictError(
                 f"the event was recorded at step {receipt.last_step} already, under the same id",
                 hint="resume the session; give each call an idempotency key of its own",

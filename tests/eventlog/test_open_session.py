@@ -17,6 +17,7 @@ from eventlog.errors import (
     FencedError,
     LogUnavailableError,
     NotRestorableError,
+    RecorderEndedError,
     StepConflictError,
     SteplogError,
     ValueNotEncodableError,
@@ -128,7 +129,7 @@ def test_what_the_log_never_took_is_forgotten_whole(
         assert fold(log) == {"n": 2}
     else:
         # Whether the log has it nobody knows: this recorder is of no more use.
-        with pytest.raises(FencedError, match="interrupted half-way"):
+        with pytest.raises(RecorderEndedError, match="interrupted half-way"):
             session.record_tool_return(call, "x", state={"n": 2})
         assert log.session_info("s").head.step == call
 
@@ -138,9 +139,9 @@ def test_an_interrupt_just_after_the_log_has_the_event(log: FaultyLog, begin: Be
     log.interrupt_after = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         session.record_state("next", {"n": 1})
-    with pytest.raises(FencedError, match="resume"):
+    with pytest.raises(RecorderEndedError, match="resume"):
         session.record_state("next", {"n": 2})
-    with pytest.raises(FencedError):
+    with pytest.raises(RecorderEndedError):
         session.close()
     assert fold(log) == {"n": 1}
 
@@ -169,16 +170,17 @@ def test_an_event_too_large_leaves_everything_as_it_was(log: FaultyLog, begin: B
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "later"),
     [
-        AppendUncertainError("commit failed", hint=""),
-        FencedError("taken over", hint=""),
-        LogUnavailableError("disk full", hint=""),
+        (AppendUncertainError("commit failed", hint=""), RecorderEndedError),
+        (FencedError("taken over", hint=""), FencedError),
+        (LogUnavailableError("disk full", hint=""), RecorderEndedError),
     ],
 )
 def test_after_a_failed_append_a_recorder_is_of_no_more_use(
-    log: FaultyLog, begin: Begin, error: SteplogError
+    log: FaultyLog, begin: Begin, error: SteplogError, later: type[SteplogError]
 ) -> None:
+    """Every later call said again "retryable, then try again", long after the log was back."""
     session = begin({"n": 0})
     log.answer = error
     with pytest.raises(type(error)):
@@ -188,10 +190,111 @@ def test_after_a_failed_append_a_recorder_is_of_no_more_use(
         lambda: session.record_tool_call("t", {}),
         lambda: session.close(),
         lambda: session.release(),
+        lambda: session.flush(),
     ):
-        with pytest.raises(type(error)):
+        with pytest.raises(later, match=r"(at|after) step 0") as caught:
             act()
+        assert error.message in caught.value.message
+        assert not caught.value.retryable
     assert log.session_info("s").step_count == 1
+    assert (session.step, session.event_digest) == (0, log.session_info("s").head.digest)
+
+
+def test_the_first_error_tells_what_was_recorded_and_how_to_go_on(
+    log: FaultyLog, begin: Begin
+) -> None:
+    """It said "then try again", which can only fail; nothing said that `resume` goes on."""
+    session = begin()
+    shared = LogUnavailableError("disk full", hint="free some space, then try again")
+    log.answer = shared
+    with pytest.raises(LogUnavailableError) as caught:
+        session.annotate("note", 1)
+    assert caught.value.hint == (
+        "free some space; nothing after step 0 was recorded; the session stays open, and "
+        "`ws.resume('s')` goes on with it"
+    )
+    assert shared.hint.endswith("then try again"), "the log gives one error to many"
+    with pytest.raises(RecorderEndedError) as ended:
+        session.close()
+    assert ended.value.message == ("this recorder ended at step 0: LogUnavailableError: disk full")
+    assert "`ws.resume('s')`" in ended.value.hint
+
+
+def test_what_may_be_written_is_not_said_to_be_lost(log: FaultyLog, begin: Begin) -> None:
+    session = begin()
+    log.answer = AppendUncertainError("no answer", hint="call reconcile")
+    with pytest.raises(AppendUncertainError, match="finds out about the rest") as caught:
+        session.close()
+    assert "open" not in caught.value.hint
+
+
+def test_a_session_that_never_began_is_not_to_be_resumed(log: FaultyLog, begin: Begin) -> None:
+    log.answer = LogUnavailableError("disk full", hint="free some space, then try again")
+    with pytest.raises(LogUnavailableError, match="then try again"):
+        begin()
+
+
+def test_a_close_that_stands_is_not_undone_by_what_fails_after_it(
+    log: FaultyLog, begin: Begin
+) -> None:
+    session = begin()
+    with session:
+        session.close()
+        log.answer = LogUnavailableError("disk full", hint="")
+        with pytest.raises(LogUnavailableError, match="is closed"):
+            session.annotate("late", 1)
+        assert session.closed
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_the_end_of_a_recorder_is_told_once(log: FaultyLog, begin: Begin, swallowed: bool) -> None:
+    """The note repeated the whole error on the error itself."""
+
+    def fail(session: SessionRecorder) -> None:
+        log.answer = LogUnavailableError("disk full", hint="")
+        try:
+            session.annotate("note", 1)
+        except LogUnavailableError:
+            if not swallowed:
+                raise
+        raise ZeroDivisionError
+
+    kind = ZeroDivisionError if swallowed else LogUnavailableError
+    with pytest.raises(kind) as caught, begin() as session:
+        fail(session)
+    notes = getattr(caught.value, "__notes__", [])
+    told = "\n".join([str(caught.value), *notes])
+    assert (told.count("disk full"), told.count("`ws.resume('s')`")) == (1, 1)
+    assert "stays open" in told
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_a_fenced_recorder_does_not_say_that_its_session_stays_open(
+    log: FaultyLog, begin: Begin, swallowed: bool
+) -> None:
+    """The new owner had closed it long before."""
+
+    def fail(session: SessionRecorder) -> None:
+        session.record_tool_call("t", {})
+        session.flush()
+        owner = log.open_again()
+        head = log.session_info("s").head
+        owner.take_over(["s"], stands_on={"s": head.digest}, reason="test")
+        session.record_message("user", "too late")
+
+    raised = pytest.raises(ZeroDivisionError if swallowed else FencedError)
+    with raised as caught, begin() as session:
+        try:
+            fail(session)
+        except FencedError as error:
+            if not swallowed:
+                raise
+            raise ZeroDivisionError from error
+    (note,) = caught.value.__notes__
+    assert note == (
+        "steplog: this recorder of 's' was fenced; what it had acknowledged, up to step 1, is in "
+        "the log"
+    )
 
 
 def test_a_call_that_failed_shows_at_its_return(log: FaultyLog, begin: Begin) -> None:
@@ -219,7 +322,7 @@ def test_the_users_exception_goes_on_with_a_note(log: FaultyLog, begin: Begin) -
     with pytest.raises(ZeroDivisionError) as caught, begin() as session:
         fail(session)
     (note,) = caught.value.__notes__
-    assert "'s' stays open: disk full" in note
+    assert "'s' stays open: LogUnavailableError: disk full" in note
     assert log.session_info("s").status == "open"
 
 

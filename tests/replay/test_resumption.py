@@ -10,7 +10,9 @@ from eventlog.codec import decode_event
 from eventlog.errors import (
     ConfigError,
     FencedError,
+    LogUnavailableError,
     NotRestorableError,
+    RecorderEndedError,
     SessionExistsError,
     SessionNotFoundError,
     StateError,
@@ -19,6 +21,7 @@ from eventlog.errors import (
 )
 from eventlog.event import SessionClosed, SessionResumed, StateChange
 from eventlog.recorder import SessionRecorder
+from eventlog.sqlite_log import SqliteLog
 from replay.workspace import Workspace, open_workspace
 from snapshots.policy import EveryN
 from tests.support.desk import Desk, Told
@@ -72,6 +75,46 @@ def test_a_resumed_recorder_stands_where_the_session_stood(ws: Workspace) -> Non
     assert [ws.replay("s", step).state_bytes for step in range(len(told.states))] == told.states
     assert assert_closes_verify(ws, "s") == 1
     assert verdict(ws) == "ok"
+
+
+def test_after_an_outage_the_session_goes_on_by_a_resume_and_the_old_recorder_says_so(
+    ws: Workspace,
+) -> None:
+    """With the log long back a recorder answered "disk full, then try again" for ever."""
+    state: dict[str, object] = {"n": 0}
+    old = ws.record("s", environment="desk", state=lambda: state)
+    with old.call("add", {}):
+        state["n"] = 1
+    assert isinstance(ws.log, SqliteLog)
+    db = ws.log._own.writer.committer._db
+    assert db is not None
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count={pages + 1}")
+    with pytest.raises(LogUnavailableError, match="full") as refused:
+        fill(old, state)
+    assert refused.value.hint.startswith("the disk is full: free some space; nothing after step ")
+    last = ws.session("s").head.step
+    # The writer has opened the file anew, without that limit: the disk has room again.
+    for act in (lambda: old.annotate("note", 1), old.close):
+        with pytest.raises(RecorderEndedError, match=f"ended at step {last}: LogUn") as ended:
+            act()
+        assert "`ws.resume('s')`" in ended.value.hint
+        assert isinstance(ended.value.__cause__, LogUnavailableError)
+    with ws.resume("s", state=lambda: state) as session:
+        assert session.step == last + 1
+        state.clear()
+        state.update(session.state)  # type: ignore[call-overload]
+        session.interrupt_open_calls()
+        with session.call("add", {}):
+            state["n"] = 2
+    assert verdict(ws) == "ok"
+    assert ws.session("s").status == "closed"
+
+
+def fill(session: SessionRecorder, state: dict[str, object]) -> None:
+    for number in range(10):
+        with session.call("add", {"n": number}):
+            state[f"text{number}"] = "x" * 20_000
 
 
 def test_the_old_recorder_is_fenced(ws: Workspace) -> None:
