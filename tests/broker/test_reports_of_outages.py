@@ -12,15 +12,28 @@ from pathlib import Path
 
 import pytest
 
+from eventlog.blob_store import MemoryBlobStore
 from eventlog.codec import EncodedEvent
 from eventlog.content import OCTET_STREAM, Content
-from eventlog.errors import AppendUncertainError, FencedError, LogUnavailableError
+from eventlog.errors import (
+    AppendUncertainError,
+    FencedError,
+    LogUnavailableError,
+    RecorderEndedError,
+)
+from eventlog.event import SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.kafka_log import KafkaLog
 from eventlog.keeping.log_writer import IN_FLIGHT_BYTES_MAX
 from eventlog.log import Receipt
+from eventlog.not_given import NOT_GIVEN
+from eventlog.recorder import SessionRecorder
+from replay.reducer import ReducerRegistry
+from replay.replayer import Replayer
+from replay.resumption import resume_session
 from tests.support.brokers import Broker, running_broker
 from tests.support.events import EventChain
+from tests.support.memory_snapshots import MemorySnapshotStore
 from tests.support.recorded import append_all, data_of, seeded_chain
 from tests.support.scale import scaled
 
@@ -95,6 +108,49 @@ def test_2092_brokers_that_are_frozen_past_the_deadline(log: KafkaLog, broker: B
     assert write_again(log, chain) < WRITES_AGAIN_WITHIN_S + SLACK_S
     line = [each.prefix.step for each in log.read_session(chain.session_id)]
     assert line == list(range(len(line)))
+
+
+def test_a_recorder_of_an_outage_says_that_it_ended_and_a_resume_goes_on(
+    log: KafkaLog, broker: Broker
+) -> None:
+    """Ours: with the broker long back it said "retryable, then try again" to every call."""
+    name, blobs = mint_session_id(), MemoryBlobStore()
+    seeded = SessionSeeded("desk", reducer="captured")
+    session = SessionRecorder.begin(log, blobs, name, seeded, state={"n": 0})
+    broker.freeze()
+    try:
+        with pytest.raises((LogUnavailableError, AppendUncertainError), match=r"ws\.resume"):
+            session.record_state("next", {"n": 1})
+        time.sleep(DEADLINE_S)
+    finally:
+        broker.thaw()
+    for act in (lambda: session.record_state("next", {"n": 2}), session.close):
+        with pytest.raises(RecorderEndedError, match=r"at step 0: (LogUn|AppendUnc).*ws\.resume"):
+            act()
+    again = resumed(log, blobs, name)
+    assert again.state in ({"n": 0}, {"n": 1})
+    again.record_state("next", {"n": 3})
+    again.close()
+    assert log.session_info(name).status == "closed"
+
+
+def resumed(log: KafkaLog, blobs: MemoryBlobStore, name: str) -> SessionRecorder:
+    """The session resumed as soon as the log takes it."""
+    began_at = time.monotonic()
+    while True:
+        try:
+            return resume_session(
+                log,
+                blobs,
+                Replayer(log, blobs, MemorySnapshotStore(), ReducerRegistry()),
+                name,
+                state=NOT_GIVEN,
+                at_step=None,
+                reopen=False,
+                observer_for=lambda info, step: None,
+            )
+        except LogUnavailableError:
+            assert time.monotonic() - began_at < 60
 
 
 def test_1017_a_writer_goes_on_after_its_broker_was_killed_and_came_back(
