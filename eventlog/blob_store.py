@@ -85,9 +85,13 @@ class MemoryBlobStore(BlobStore):
 class LocalBlobStore(BlobStore):
     """Blobs as files `<folder>/ab/<sha256 in hex>`: tmp, fsync, rename, fsync of the folder."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """`folder` is made when the first blob is put; opening touches no file."""
+    def __init__(self, folder: str | os.PathLike[str], missing_hint: str = "") -> None:
+        """`folder` is made when the first blob is put; opening touches no file.
+
+        `missing_hint`: what else may be done where a blob is missing.
+        """
         self._folder = Path(folder).absolute()
+        self._missing_hint = missing_hint
         # Fan-out folders this object has synced into their parent; at most 256.
         self._synced: set[str] = set()
 
@@ -96,8 +100,8 @@ class LocalBlobStore(BlobStore):
         """Where the blobs lie."""
         return self._folder
 
-    def __reduce__(self) -> tuple[type["LocalBlobStore"], tuple[str]]:
-        return (type(self), (str(self._folder),))
+    def __reduce__(self) -> tuple[type["LocalBlobStore"], tuple[str, str]]:
+        return (type(self), (str(self._folder), self._missing_hint))
 
     def put_blob(self, data: bytes) -> BlobRef:
         """Keep `data`; return its reference when it and its folder entry are synced."""
@@ -121,7 +125,7 @@ class LocalBlobStore(BlobStore):
         except UnfitFile as error:
             raise _damaged(ref, str(path), str(error)) from None
         except (FileNotFoundError, NotADirectoryError):
-            raise _missing(ref, str(path)) from None
+            raise _missing(ref, str(path), self._missing_hint) from None
         except OSError as error:
             if error.errno in _DAMAGE_ERRNOS:
                 raise BlobCorruptError(
@@ -206,10 +210,11 @@ def _damaged(ref: BlobRef, place: str, what: str) -> BlobCorruptError:
     )
 
 
-def _missing(ref: BlobRef, place: str) -> BlobCorruptError:
+def _missing(ref: BlobRef, place: str, hint: str = "") -> BlobCorruptError:
     return BlobCorruptError(
         f"blob {ref.digest.hex()} ({ref.size} bytes) is missing: {place}",
-        hint="restore the file from a copy; `steplog check` lists what refers to it",
+        hint="restore the file from a copy; `steplog check` lists what refers to it"
+        + (f"; {hint}" if hint else ""),
     )
 
 

@@ -191,6 +191,32 @@ def create_config(folder: Path, location: KafkaLocation | None = None) -> Worksp
     return config
 
 
+def rewrite_log(folder: Path, location: KafkaLocation) -> None:
+    """Write where the log lies into the settings that are there; all else stays as it stands.
+
+    Raises `ConfigError` where the file is written in a way that only its owner should change.
+    """
+    path, url = folder / CONFIG_FILE, location.url_in_folder
+    with _unavailable(folder):
+        text = read_whole(path, bytes_max=CONFIG_BYTES_MAX).decode("utf-8")
+        wanted = {**tomllib.loads(text), "log": url}
+        text = re.sub(r"(?m)^log\s*=.*$", f'log = "{url}"', text, count=1)
+        if not _says(text, wanted):
+            raise ConfigError(
+                f"{path} does not name the folders that the Kafka URL does, and cannot be changed",
+                hint=f'write log = "{url}" into it',
+            )
+        write_whole(path, text.encode("utf-8"))
+        sync_folder(folder)
+
+
+def _says(text: str, wanted: dict[str, Any]) -> bool:
+    try:
+        return tomllib.loads(text) == wanted
+    except tomllib.TOMLDecodeError:
+        return False
+
+
 @contextmanager
 def _unavailable(folder: Path) -> Iterator[None]:
     try:

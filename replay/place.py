@@ -16,12 +16,14 @@ from eventlog.config import (
     create_config,
     make_folder,
     read_config,
+    rewrite_log,
     security_in,
     workspace_folder,
 )
-from eventlog.errors import ConfigError, EventCorruptError, LogUnavailableError
+from eventlog.errors import ConfigError, EventCorruptError, LogUnavailableError, SteplogError
 from eventlog.kafka.client import TopicClient
 from eventlog.kafka.connection import open_client
+from eventlog.kafka.errors import faults_as_ours
 from eventlog.kafka.location import (
     KafkaLocation,
     agreed_location,
@@ -34,6 +36,13 @@ from eventlog.sqlite_log import SqliteLog
 from snapshots.snapshot_store import LocalSnapshotStore, SnapshotStore
 
 LOG_FILE: Final = "log.db"
+
+FIRST_CONTACT_S: Final = 10.0
+"""How long the servers may take to say that there is such a topic, the first time."""
+
+BLOBS_HINT: Final = (
+    "or name the folder that was recorded with: ?blobs=DIR in the URL, if another machine recorded"
+)
 
 
 class Opening(NamedTuple):
@@ -70,11 +79,12 @@ def open_place(opening: Opening, *, create: bool) -> OpenPlace:
     if is_kafka_url(opening.place):
         location = parse_kafka_url(opening.place)
         config = read_config(location.folder)
-        if config is None:
-            # Only a part of the log's copy: reading may make it, and no event is lost with it.
-            make_folder(location.folder)
-            config = create_config(location.folder, location)
-        return _open_kafka(_place_of(location, config), opening)
+        place = _place_of(location, config)
+        if config is not None:
+            _keep_stores(place.location, config)
+        elif opening.refresh:
+            _make_local_part(place)
+        return _open_kafka(place, opening)
     folder = workspace_folder(opening.place)
     config = read_config(folder)
     if config is not None:
@@ -128,6 +138,14 @@ def open_topic(place: str | os.PathLike[str]) -> Iterator[TopicClient]:
         yield client
 
 
+def is_meant_for_kafka(place: str | os.PathLike[str]) -> bool:
+    """Whether the log of a place is in Kafka, or may be: something is wrong with its settings."""
+    try:
+        return find_kafka_place(place) is not None
+    except SteplogError:
+        return True
+
+
 def bootstrap_of(place: str | os.PathLike[str]) -> str:
     """The servers of a workspace in Kafka as its tools want them, HOST:PORT[,...]; else empty."""
     found = find_kafka_place(place)
@@ -170,10 +188,46 @@ def _make_folder(folder: Path) -> OpenPlace:
     return made
 
 
+def _make_local_part(place: KafkaPlace) -> None:
+    """Make this machine's part of a log in Kafka, once it is known that there is such a log.
+
+    Reading may make it: only a copy is in it. But a topic that is mistyped leaves nothing behind.
+    """
+    location = place.location
+    with closing(open_client(*location[:2], place.security)) as client, faults_as_ours():
+        client.identity(FIRST_CONTACT_S)
+    make_folder(location.folder)
+    create_config(location.folder, location)
+
+
+def _keep_stores(location: KafkaLocation, config: WorkspaceConfig) -> None:
+    """Write down the stores that a URL names and `steplog.toml` does not yet."""
+    recorded = config.location(location.folder)
+    if recorded is None or recorded[3:] == location[3:]:
+        return
+    has_moved = recorded.blobs != location.blobs
+    if has_moved and next(LocalBlobStore(recorded.blobs).list_blobs(), None) is not None:
+        raise ConfigError(
+            f"{recorded.blobs} holds contents that were recorded before the URL named "
+            f"{location.blobs!r}",
+            hint="move what is there into the other folder (each file has the name of its digest, "
+            "none hides another), then call again",
+        )
+    stores = recorded._replace(blobs=location.blobs, snapshots=location.snapshots)
+    rewrite_log(location.folder, stores)
+
+
 def _open_kafka(place: KafkaPlace, opening: Opening) -> OpenPlace:
-    from eventlog.kafka_log import KafkaLog  # Who has no log in Kafka never pays for its parts.
+    # Who has no log in Kafka never pays for its parts.
+    from eventlog.kafka_log import KafkaLog
+    from eventlog.mirror import FILE_NAME as MIRROR_FILE
 
     location = place.location
+    if not opening.refresh and not (location.folder / MIRROR_FILE).exists():
+        raise ConfigError(
+            f"this machine has no copy of the log of topic {location.topic!r}: {location.folder}",
+            hint="leave --no-refresh (refresh=False) out, or make one with `steplog mirror --once`",
+        )
     log = KafkaLog(
         location.bootstrap,
         location.topic,
@@ -186,6 +240,6 @@ def _open_kafka(place: KafkaPlace, opening: Opening) -> OpenPlace:
         opening._replace(place=location.url),
         location.folder,
         log,
-        LocalBlobStore(location.blobs),
+        LocalBlobStore(location.blobs, BLOBS_HINT),
         LocalSnapshotStore(location.snapshots),
     )

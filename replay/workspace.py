@@ -55,12 +55,13 @@ def open_workspace(
     """Open the workspace at a folder, or in Kafka: `kafka://HOST:PORT/TOPIC`.
 
     A folder is made if missing, unless `create` is false; a topic never is (`steplog topic create`
-    makes one), while this machine's part of it always is. Of a workspace in Kafka, `refresh=False`
-    reads what this machine has of the log already, without a network; `allow_truncated` reads a
-    topic that has lost its oldest records.
+    makes one), while this machine's part of it is, once the topic was found. Of a workspace in
+    Kafka, `refresh=False` reads what this machine has of the log already, without a network;
+    `allow_truncated` reads a topic that has lost its oldest records.
 
-    Raises `ConfigError` for a URL of an unknown scheme or form, a folder of a newer format, or
-    (with `create=False`) a folder that is no workspace; `EventCorruptError` where its log is gone
+    Raises `ConfigError` for a URL of an unknown scheme or form, a folder of a newer format, (with
+    `create=False`) a folder that is no workspace, a topic that is not there, and (with
+    `refresh=False`) one that this machine has no copy of; `EventCorruptError` where its log is gone
     or damaged; `LogUnavailableError` where it cannot be used.
     """
     opening = Opening(os.fspath(place), refresh, allow_truncated)

@@ -9,12 +9,14 @@ refused, and no refusal repeats what was given.
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 from urllib.parse import quote, unquote
 
 from eventlog.errors import ConfigError
+from eventlog.kafka.security import TABLE_KEYS
 
 SCHEME: Final = "kafka://"
 QUERY_KEYS: Final = ("folder", "blobs", "snapshots")
@@ -24,6 +26,11 @@ TOPIC_CHARS_MAX: Final = 249 - len(".schemas")
 
 _HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
+# Names that people try in a URL, and that hold nothing themselves.
+_SETTINGS: Final = (
+    *TABLE_KEYS,
+    *("sasl_password", "user", "username", "password", "topic", "partitions", "refresh", "group"),
+)
 _FORM: Final = "write kafka://HOST:PORT[,HOST:PORT...]/TOPIC"
 _SECRETS_HINT: Final = (
     "name servers and topic only; user and password come from [kafka] in steplog.toml and from "
@@ -57,6 +64,11 @@ class KafkaLocation(NamedTuple):
     def url_in_folder(self) -> str:
         """The same without the folder: what `steplog.toml` in the folder says, which may move."""
         return _url(self.bootstrap, self.topic, self._stores_given())
+
+    @property
+    def has_own_blobs(self) -> bool:
+        """Whether blobs lie in the folder, where no other machine finds them."""
+        return self.blobs == str(self.folder / "blobs")
 
     def _stores_given(self) -> list[tuple[str, str]]:
         """The stores that lie elsewhere than in the folder."""
@@ -107,23 +119,30 @@ def parse_kafka_url(url: str, *, home: Path | None = None) -> KafkaLocation:
 def agreed_location(given: KafkaLocation, recorded: KafkaLocation) -> KafkaLocation:
     """Where the log lies that a URL names, as the `steplog.toml` in its folder says.
 
-    The servers may be others, as they are after a move. Stores that the URL does not name are those
-    recorded. Raises `ConfigError` where the two are of different topics or stores: blobs that are
-    sought in another place than they were put are lost.
+    The servers may be others, as they are after a move. Stores that only one of the two names are
+    those that it names. Raises `ConfigError` where the two are of different topics or name
+    different stores: blobs that are sought in another place than they were put are lost.
     """
     if given.topic != recorded.topic:
         _refuse(
             f"{given.folder} is the local part of topic {recorded.topic!r}, not {given.topic!r}",
             "name another folder in the URL, or none",
         )
+    stores = []
     for name in ("blobs", "snapshots"):
-        wanted, standing = getattr(given, name), getattr(recorded, name)
-        if wanted not in (standing, str(given.folder / name)):
+        wanted, standing, unsaid = (
+            getattr(given, name),
+            getattr(recorded, name),
+            str(given.folder / name),
+        )
+        if wanted != standing and unsaid not in (wanted, standing):
             _refuse(
                 f"the Kafka URL names other {name} than {given.folder}/steplog.toml: {standing!r}",
-                f"leave {name} out of the URL; or move what is there, and mend `log` in that file",
+                f"leave {name} out of the URL; or, if that is where they are now, edit `log` in "
+                f"{given.folder}/steplog.toml",
             )
-    return given._replace(blobs=recorded.blobs, snapshots=recorded.snapshots)
+        stores.append(standing if wanted == unsaid else wanted)
+    return given._replace(blobs=stores[0], snapshots=stores[1])
 
 
 def default_folder(bootstrap: tuple[str, ...], topic: str) -> Path:
@@ -174,20 +193,32 @@ def _require_topic(topic: str) -> None:
 
 def _query(query: str) -> dict[str, str]:
     given: dict[str, str] = {}
-    for pair in query.split("&") if query else []:
+    for number, pair in enumerate(query.split("&") if query else [], 1):
         name, equals, text = pair.partition("=")
         if name not in QUERY_KEYS:
-            # Not told which: people put secrets there.
-            _refuse(
-                f"the Kafka URL asks for something else than {', '.join(QUERY_KEYS)}",
-                _SECRETS_HINT,
-            )
+            _refuse_parameter(number, name)
         if name in given:
             _refuse(f"the Kafka URL names {name} twice", "name it once")
         if not equals or not text:
             _refuse(f"the Kafka URL gives {name} no value", f"write {name}=/a/folder")
         given[name] = _folder_of(name, text)
     return given
+
+
+def _refuse_parameter(number: int, name: str) -> NoReturn:
+    """Refuse a parameter by its name where that is surely a name; else it may be a secret."""
+    allowed = f"the parameters are {', '.join(QUERY_KEYS)}"
+    near = get_close_matches(name.lower(), QUERY_KEYS, 1)
+    if near:
+        # What is told must not be more than the name: `blobs-hunter2` is near too.
+        told = repr(name) if len(name) <= len(near[0]) + 1 else f"{number}"
+        _refuse(f"the Kafka URL has no parameter {told}", f"did you mean {near[0]}=? {allowed}")
+    told = repr(name) if name in _SETTINGS else f"{number}"
+    _refuse(
+        f"the Kafka URL has no parameter {told}: it asks for something else than "
+        f"{', '.join(QUERY_KEYS)}",
+        f"{allowed}; {_SECRETS_HINT}",
+    )
 
 
 def _folder_of(name: str, text: str) -> str:

@@ -274,11 +274,14 @@ class CatchUp:
         if fetched.ends == fetched.starts:
             return
         try:
-            with self._file.transaction(max(deadline, time.monotonic() + 1.0)) as (_, ingest):
+            with self._file.transaction(max(deadline, time.monotonic() + 1.0)) as (store, ingest):
+                # Not the record that was fetched once more, to see that it is what it was.
+                at = {part: store.positions[part].next for part in fetched.starts}
+                new = sum(each.offset >= at[each.partition] for each in fetched.records)
                 stopped = ingest.take(fetched)
         except MovedError:
             return  # Another mirror on this file read on: it is looked where it is now.
-        self.records_read += len(fetched.records)
+        self.records_read += new
         self._stopped.update(stopped)
         self._turns.note_own(self._reader.positions)
 

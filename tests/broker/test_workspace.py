@@ -8,6 +8,7 @@ import pytest
 
 from eventlog.config import CONFIG_FILE, create_config
 from eventlog.errors import ConfigError, FencedError, LogUnavailableError, SessionNotFoundError
+from eventlog.kafka.location import parse_kafka_url
 from replay.workspace import Workspace, open_workspace
 from tests.support.brokers import KafkaAddress
 from tests.support.command import record_desk
@@ -141,6 +142,7 @@ def test_a_pickled_workspace_carries_its_url(
     place: KafkaPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STEPLOG_KAFKA_SASL_PASSWORD", "")
+    open_workspace(place.url(tmp_path / "here")).close()
     with open_workspace(place.url(tmp_path / "here"), refresh=False) as ws:
         data = pickle.dumps(ws)
         assert len(data) < 1000
@@ -178,23 +180,29 @@ def test_a_local_workspace_is_no_local_part(place: KafkaPlace, tmp_path: Path) -
 def test_a_topic_that_is_not_there_is_told_how_to_be_made(
     kafka_broker: KafkaAddress, tmp_path: Path
 ) -> None:
-    with (
-        kafka_place(kafka_broker, tmp_path / "blobs", make=False) as place,
-        open_workspace(place.url(tmp_path / "here")) as ws,
-    ):
+    with kafka_place(kafka_broker, tmp_path / "blobs", make=False) as place:
         with pytest.raises(ConfigError, match=place.topic) as caught:
-            list(ws.sessions())
+            open_workspace(place.url(tmp_path / "here"))
         assert "steplog topic create" in caught.value.hint
+        assert list(tmp_path.iterdir()) == [], "no part is made of what is not there"
+        place.make()
+        with open_workspace(place.url(tmp_path / "here")) as ws:
+            record_desk(ws)
+
+
+def test_a_topic_that_goes_away_is_told(place: KafkaPlace, tmp_path: Path) -> None:
+    with open_workspace(place.url(tmp_path / "here")) as ws:
+        place.broker.delete_topics(place.topic)
+        with pytest.raises(ConfigError, match=place.topic):
+            list(ws.sessions())
         with pytest.raises(ConfigError, match=place.topic):
             ws.record("s", environment="desk")
-        place.make()
-        record_desk(ws)
 
 
 def test_servers_that_are_not_there_are_unavailable(tmp_path: Path) -> None:
     url = f"kafka://127.0.0.1:1/t?folder={tmp_path / 'here'}"
-    with open_workspace(url, refresh=False) as ws:
-        assert list(ws.sessions()) == []
+    (tmp_path / "here").mkdir()
+    create_config(tmp_path / "here", parse_kafka_url(url))
     with open_workspace(url) as ws:
         log = ws.log
         with pytest.raises(LogUnavailableError, match=r"127\.0\.0\.1:1"):

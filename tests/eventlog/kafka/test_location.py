@@ -197,6 +197,28 @@ def test_what_is_no_location(url: str, what: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("query", "message", "hint"),
+    [
+        ("blob=/x", "no parameter 'blob'", "did you mean blobs=?"),
+        ("folder=/f&snapshot=/x", "no parameter 'snapshot'", "did you mean snapshots=?"),
+        ("BLOBS=/x", "no parameter 'BLOBS'", "did you mean blobs=?"),
+        ("sasl_password=/x", "no parameter 'sasl_password'", "STEPLOG_KAFKA_SASL_PASSWORD"),
+        ("folder=/f&xyz=/x", "no parameter 2:", "the parameters are folder, blobs, snapshots"),
+        ("blobs1234=/x", "no parameter 1", "did you mean blobs=?"),
+    ],
+)
+def test_a_parameter_that_is_mistyped_is_named_and_never_its_value(
+    query: str, message: str, hint: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_kafka_url(f"kafka://b:1/t?{query}{SECRET}")
+    assert message in refused.value.message
+    assert hint in refused.value.hint
+    assert "folder, blobs, snapshots" in refused.value.hint
+    assert SECRET not in told(refused.value)
+
+
 def test_servers_that_differ_only_in_case_are_one() -> None:
     assert parse_kafka_url("kafka://B:9092,b:09092,b:9093/t").bootstrap == ("b:9092", "b:9093")
 
@@ -218,6 +240,9 @@ def test_a_folder_keeps_its_topic_and_its_stores() -> None:
     agreed = agreed_location(given, recorded)
     assert (agreed.bootstrap, agreed.blobs) == (("moved:1",), "/shared")
     assert agreed_location(given._replace(blobs="/shared"), recorded) == agreed
+    taken = agreed_location(given._replace(snapshots="/s"), recorded)
+    assert (taken.blobs, taken.snapshots) == ("/shared", "/s"), "each from who names it"
+    recorded = recorded._replace(snapshots="/recorded")
     with pytest.raises(ConfigError, match="local part of topic 't', not 'u'"):
         agreed_location(given._replace(topic="u"), recorded)
     with pytest.raises(ConfigError, match="other blobs than"):
