@@ -17,6 +17,8 @@ from typing import Final, Literal, NamedTuple
 
 from eventlog.durable_file import hint_of, sync_folder, write_whole
 from eventlog.errors import SteplogError
+from eventlog.kafka.location import KafkaLocation
+from eventlog.kafka.security import unknown_variables
 from eventlog.sqlite.network_mount import refuse_network_mount
 from eventlog.version import VERSION
 
@@ -166,8 +168,11 @@ def _find_folder(place: str) -> Path:
 def _log_in_kafka(place: str) -> Iterator[Diagnosis]:
     from eventlog.kafka.topic import examine_security, examine_topic
     from eventlog.mirroring.examination import examine_mirror
-    from replay.place import find_kafka_place, open_topic
+    from replay.place import find_kafka_place, is_meant_for_kafka, open_topic
 
+    if is_meant_for_kafka(place):
+        for name, hint in unknown_variables(os.environ).items():
+            yield Diagnosis("variables", "warning", f"{name} is no setting", hint)
     kafka = find_kafka_place(place)
     if kafka is None:
         return
@@ -183,8 +188,26 @@ def _log_in_kafka(place: str) -> Iterator[Diagnosis]:
     for one in findings:
         wanted = f"; wanted: {one.wanted}" if one.wanted else ""
         yield Diagnosis(one.name, one.verdict, one.found + wanted, one.fix)
+    yield _blobs(kafka.location)
     if problem is not None:
         yield Diagnosis("brokers", "failed", problem.message, problem.hint)
+
+
+def _blobs(location: KafkaLocation) -> Diagnosis:
+    if location.has_own_blobs:
+        return Diagnosis(
+            "blobs",
+            "warning",
+            f"{location.blobs}: of this machine alone, so that contents of over 256 KiB that it "
+            "records cannot be read on another, nor theirs here",
+            "where the topic is shared, name one folder that all machines reach: ?blobs=DIR in "
+            "the URL",
+        )
+    if os.path.isdir(location.blobs):
+        return Diagnosis("blobs", "ok", location.blobs)
+    return Diagnosis(
+        "blobs", "warning", f"{location.blobs} is not there", "mount it, or make it if it is new"
+    )
 
 
 def _open_workspace(place: str, folder: Path) -> Diagnosis:

@@ -9,6 +9,7 @@ repr, no error and no pickle, ever shows it.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -40,6 +41,7 @@ _PASSWORD_VARIABLE: Final = f"{VARIABLE_PREFIX}SASL_PASSWORD"
 _PASSWORD_HINT: Final = (
     f"set {_PASSWORD_VARIABLE}, or name a file that only you may read: sasl_password_file"
 )
+_OTHERS_VARIABLES: Final = ("STEPLOG_KAFKA_PORT",)  # docker/compose.yaml's
 _TRUTHS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -150,6 +152,17 @@ def find_security(
     if password_file is not None and "sasl_password" not in settings:
         settings["sasl_password"] = _read_password(password_file)
     return KafkaSecurity(**settings)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that look like settings and are none, each with what to do. Tells no value."""
+    known = [VARIABLE_PREFIX + name.upper() for name in (*TABLE_KEYS, "sasl_password")]
+    found = {}
+    for name in sorted(environment):
+        if name.startswith(VARIABLE_PREFIX) and name not in (*known, *_OTHERS_VARIABLES):
+            near = get_close_matches(name, known, 1)
+            found[name] = f"did you mean {near[0]}?" if near else "docs/kafka.md lists those"
+    return found
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:

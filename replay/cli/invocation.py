@@ -49,6 +49,8 @@ def hoist_global_options(arguments: Sequence[str]) -> list[str]:
         if argument in GLOBAL_FLAGS or argument.startswith("--workspace="):
             hoisted.append(argument)
         elif argument in GLOBAL_OPTIONS:
+            if not pending:
+                return [argument]  # Its value was forgotten: that is what is to be answered.
             hoisted += [argument, *pending[:1]]
             pending = pending[1:]
         else:

@@ -15,6 +15,8 @@ import typer
 from eventlog.errors import IntegrityError, SessionNotFoundError
 from replay.cli.address import Address, parse_address
 from replay.cli.invocation import Invocation
+from replay.cli.kafka_notes import tell_of_copy, warn_of_variables
+from replay.cli.output import Output
 from replay.workspace import Workspace, open_workspace
 
 COMPARED_NAMES_MAX: Final = 20_000
@@ -29,13 +31,16 @@ def opened(context: typer.Context, *, create: bool = False) -> Iterator[Workspac
 
     A `SessionNotFoundError` leaves the block with a hint that names near sessions.
     """
-    asked = Invocation.of(context)
+    asked, output = Invocation.of(context), Output.of(context)
+    warn_of_variables(output, asked.workspace)
     with open_workspace(
         asked.workspace,
         create=create,
         refresh=asked.refresh,
         allow_truncated=asked.allow_truncated,
     ) as ws:
+        if not asked.refresh:
+            tell_of_copy(output, ws)
         try:
             yield ws
         except SessionNotFoundError as error:

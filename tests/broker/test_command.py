@@ -210,13 +210,73 @@ def test_an_import_is_the_same_events_as_in_a_folder(
 
 def test_a_mirror_of_another_machine(desk: Command, place: KafkaPlace, tmp_path: Path) -> None:
     other = desk.at(place.url(tmp_path / "other"))
-    assert other("--no-refresh", "--json", "sessions").rows == []
+    none = other("--no-refresh", "sessions")
+    assert (none.code, none.out) == (2, "")
+    assert "has no copy of the log" in none.err
+    assert "steplog mirror --once" in none.err
+    assert not (tmp_path / "other").exists()
     row = other("--json", "mirror", "--once").row
     assert list(row) == keys_of("mirror")
     assert row["records"] == 12
     assert row["end"]
-    assert [each["session"] for each in other.rows("--no-refresh", "sessions")] == ["desk/1"]
+    assert [each["session"] for each in other.rows("-q", "--no-refresh", "sessions")] == ["desk/1"]
+    told = other("--no-refresh", "show", "desk/1").err
+    assert re.search(r"copy: 12 events, up to 20[0-9-]+ [0-9:]+; not brought up to date", told)
     assert other("--json", "mirror", "--once").row["records"] == 0
+
+
+def test_a_copy_that_was_never_filled_is_told_of(
+    steplog: Command, place: KafkaPlace, tmp_path: Path
+) -> None:
+    place.make()
+    steplog.open().close()
+    ran = steplog("--no-refresh", "sessions")
+    assert (ran.code, ran.out) == (0, "")
+    assert "warning: this machine's copy was never filled" in ran.err
+    assert steplog("-q", "--no-refresh", "sessions").err == ""
+
+
+@pytest.mark.parametrize("arguments", [["sessions"], ["--no-refresh", "sessions"], ["check"]])
+def test_a_topic_that_is_mistyped_leaves_no_folder(
+    steplog: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for place in (steplog.workspace, str(steplog.workspace).partition("?")[0]):
+        assert steplog.at(place)(*arguments).code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_variable_that_is_mistyped_is_named(
+    steplog: Command, place: KafkaPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPLOG_KAFKA_SASL_USER", SECRET)
+    for arguments in (["topic", "create", "--partitions", 1], ["sessions"]):
+        ran = steplog(*arguments)
+        assert ran.code == 0
+        assert "warning: the variable STEPLOG_KAFKA_SASL_USER is no setting" in ran.err
+        assert "did you mean STEPLOG_KAFKA_SASL_USERNAME?" in ran.err
+        assert SECRET not in ran.err
+    found = doctor_row(steplog, "variables")
+    assert found["verdict"] == "warning"
+    assert "STEPLOG_KAFKA_SASL_USER is" in found["found"]
+    assert steplog.at(tmp_path / "local")("sessions").err.count("STEPLOG_KAFKA") == 0
+
+
+def test_blobs_that_no_other_machine_reaches_are_told_of(
+    desk: Command, place: KafkaPlace, tmp_path: Path
+) -> None:
+    assert doctor_row(desk, "blobs")["verdict"] == "ok"
+    forgot = desk.at(place.url(tmp_path / "other").partition("&blobs")[0])
+    ran = forgot("check")
+    assert ran.code == 4
+    assert "?blobs=DIR in the URL" in ran.err
+    found = doctor_row(forgot, "blobs")
+    assert found["verdict"] == "warning"
+    assert "?blobs=DIR" in found["hint"]
+    named = desk.at(place.url(tmp_path / "other"))
+    assert named.row("check")["verdict"] == "ok", "the right URL is taken, and kept"
+    assert forgot.row("check")["verdict"] == "ok"
+    assert doctor_row(forgot, "blobs")["verdict"] == "ok"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

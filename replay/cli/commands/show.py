@@ -117,7 +117,7 @@ def _records(ws: Workspace, name: str) -> Iterator[tuple[LogRecord, Event]]:
 def _headline(info: SessionInfo) -> str:
     parts = [
         f"{info.session_id}: {info.environment}",
-        f"{info.step_count} steps",
+        f"{info.step_count} step{'' if info.step_count == 1 else 's'}",
         info.status,
         f"reward {number_text(info.reward)}"
         + (f" ({info.reward_from})" if info.reward_from else ""),

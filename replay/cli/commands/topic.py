@@ -9,6 +9,7 @@ from eventlog.kafka.topic import Creation, create_topic, examine_topic
 from eventlog.kafka.topic_settings import PARTITIONS_DEFAULT
 from replay.cli.exit_codes import ExitCode
 from replay.cli.invocation import Invocation
+from replay.cli.kafka_notes import warn_of_variables
 from replay.cli.output import Output, Record
 from replay.place import bootstrap_of, open_topic
 
@@ -60,6 +61,7 @@ def create(
     output = Output.of(context)
     chosen = dict(map(_setting, settings or ()))
     place = Invocation.of(context).workspace
+    warn_of_variables(output, place)
     with open_topic(place) as client:
         bootstrap = bootstrap_of(place)
         made = create_topic(

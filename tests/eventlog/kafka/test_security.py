@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventlog.errors import ConfigError
-from eventlog.kafka.security import TABLE_KEYS, KafkaSecurity, find_security, require_table
+from eventlog.kafka.security import (
+    TABLE_KEYS,
+    VARIABLE_PREFIX,
+    KafkaSecurity,
+    find_security,
+    require_table,
+    unknown_variables,
+)
 from tests.eventlog.kafka.test_location import SECRET, refusal, told
 
 SASL = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "me"}
@@ -69,10 +76,10 @@ def test_a_password_in_the_environment_goes_before_a_file(tmp_path: Path) -> Non
         ({"security_protocol": "SASL_SSL"}, "sasl_mechanism is not one"),
         (SASL, "needs a password"),
         ({**SASL, "sasl_username": "", "sasl_password": "x"}, "needs sasl_username"),
-        ({"sasl_username": "me"}, "go with no security_protocol PLAINTEXT"),
-        ({"sasl_password": "x"}, "go with no security_protocol PLAINTEXT"),
-        ({"security_protocol": "SSL", "sasl_mechanism": "PLAIN"}, "go with no"),
-        ({"ssl_cafile": "/ca.pem"}, "TLS files go with no"),
+        ({"sasl_username": "me"}, "do not go with security_protocol PLAINTEXT"),
+        ({"sasl_password": "x"}, "do not go with security_protocol PLAINTEXT"),
+        ({"security_protocol": "SSL", "sasl_mechanism": "PLAIN"}, "do not go with"),
+        ({"ssl_cafile": "/ca.pem"}, "TLS files do not go with"),
         ({"security_protocol": "SSL", "ssl_keyfile": "/k"}, "goes with ssl_certfile"),
     ],
 )
@@ -120,6 +127,15 @@ def test_a_password_file_that_holds_none(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(ConfigError, match="sasl_password_file holds no text") as caught:
         find_security({**SASL, "sasl_password_file": "pw"}, tmp_path, {})
     assert SECRET not in told(caught.value)
+
+
+def test_a_variable_that_is_no_setting_is_named_and_not_its_value() -> None:
+    known = {VARIABLE_PREFIX + name.upper(): "x" for name in (*TABLE_KEYS, "sasl_password")}
+    assert unknown_variables({**known, "STEPLOG_KAFKA_PORT": "1", "STEPLOG_WORKSPACE": "x"}) == {}
+    found = unknown_variables({"STEPLOG_KAFKA_SSL_CA_FILE": "hunter2", "STEPLOG_KAFKA_Q": "1"})
+    assert list(found) == ["STEPLOG_KAFKA_Q", "STEPLOG_KAFKA_SSL_CA_FILE"]
+    assert found["STEPLOG_KAFKA_SSL_CA_FILE"] == "did you mean STEPLOG_KAFKA_SSL_CAFILE?"
+    assert "hunter2" not in repr(found)
 
 
 def test_no_repr_no_pickle_and_no_copy_holds_the_password(caplog: pytest.LogCaptureFixture) -> None:

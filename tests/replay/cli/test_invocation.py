@@ -13,7 +13,8 @@ from replay.cli.invocation import hoist_global_options
         (["show", "--json", "s@3"], ["--json", "show", "s@3"]),
         (["show", "s", "-w", "dir", "--events"], ["-w", "dir", "show", "s", "--events"]),
         (["show", "-v", "s", "--workspace=d"], ["-v", "--workspace=d", "show", "s"]),
-        (["show", "--workspace"], ["--workspace", "show"]),
+        (["show", "--workspace"], ["--workspace"]),  # so that its value is asked for
+        (["--json", "show", "-w"], ["-w"]),
         (["show", "--", "--json"], ["show", "--", "--json"]),
     ],
 )

@@ -55,6 +55,12 @@ def test_one_line_for_a_call_and_its_return(desk: Command) -> None:
     assert "desk/1: desk, 12 steps, closed, reward 1 (verified), state full" in ran.err
 
 
+def test_one_step_is_one(desk: Command) -> None:
+    with desk.open() as ws:
+        ws.record("begun", environment="desk")
+    assert "begun: desk, 1 step, " in desk("show", "begun").err
+
+
 def test_every_event_with_its_own_line(desk: Command) -> None:
     headings, *lines = desk("show", "desk/1", "--events").lines
     assert headings[:4] == ["SESSION", "STEP", "ATTEMPT", "KIND"]
