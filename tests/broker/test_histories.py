@@ -20,7 +20,7 @@ from tests.support.topic_truth import SentRecord, answers_of, judge_topic, read_
 
 pytestmark = pytest.mark.kafka
 
-ACTS = 110
+ACTS = 75
 PARTITIONS = 2
 FAULTS_MIN = 25
 """Of each history; all of a run together have over 100."""
@@ -68,7 +68,7 @@ def run_and_judge(
     with working(bootstrap, topic, folder / "workers") as workers:
         history = History(workers, seed, broker)
         try:
-            history.run(ACTS)
+            history.run(ACTS, FAULTS_MIN)
             workers.finish()
             client = open_client(bootstrap.split(","), topic)
             writers = [writer for worker in workers.all for writer in worker.writers]
@@ -89,7 +89,6 @@ def run_and_judge(
             wrong = "\n".join(found.wrong)
             again = f"STEPLOG_HISTORY_SEEDS={seed} python -m pytest {__file__}"
             pytest.fail(f"{wrong}\n\nagain: {again}\n\n{history.describe()}", pytrace=False)
-    assert history.faults.total() >= FAULTS_MIN
     assert found.acknowledged > 100
 
 

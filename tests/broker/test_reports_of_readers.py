@@ -29,7 +29,7 @@ pytestmark = pytest.mark.kafka
 
 PARTITIONS = 4
 CAUGHT_UP_WITHIN_S = 5.0
-KILLS = scaled(8, 60)
+KILLS = scaled(6, 60)
 
 NewTopic = Callable[..., str]
 

@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -33,6 +34,7 @@ from tests.support.events import EventChain
 HIT_SIGNALS = {signal.SIGUSR1: "sent", signal.SIGUSR2: "committed"}
 """A worker that is busy is armed by a signal: it takes the next commit's hit."""
 
+LOOP_PAUSE_S = 0.003
 SIZES = (10, 10, 10, 200, 900, 900, 6_000, 40_000)
 """Bytes of an event's arguments, to choose from."""
 
@@ -120,6 +122,7 @@ class LogWorker:
                 waiting.append((session, self._submit(session, [made])))
             going = [session for session, answers in waiting if self._await(session, answers)]
             rounds += 1
+            time.sleep(LOOP_PAUSE_S)
         return {"rounds": rounds}
 
     def do_release(self, session: str) -> dict[str, Any]:

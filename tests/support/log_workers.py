@@ -10,7 +10,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,13 +104,15 @@ class Worker:
         """SIGCONT: it goes on as if no time had passed."""
         self.is_frozen = False
         if not self.has_ended:
-            os.kill(self.pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL. It has ended once all that it told is taken in."""
         self.is_frozen = False
         if not self.has_ended:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # It may have killed itself a moment ago.
+                os.kill(self.pid, signal.SIGKILL)
 
     def count(self, name: str) -> int:
         """How many reports of this name it made."""

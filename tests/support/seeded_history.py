@@ -58,13 +58,14 @@ class History:
         workers.on_report = self._note
         self.live = [self._start() for _ in range(WORKERS)]
 
-    def run(self, acts: int) -> None:
-        """So many random acts, then what is needed to see that all goes on: everybody claims."""
+    def run(self, acts: int, faults: int) -> None:
+        """So many random acts, and more until so many faults; then one worker claims everything."""
         self.workers.await_until(lambda: all(each.writers for each in self.live))
         for _ in range(2 * WORKERS):
             self._begin_session()
         self.workers.await_until(self._is_calm)
-        for _ in range(acts):
+        while acts > 0 or self.faults.total() < faults:
+            acts -= 1
             self._go_on(self.rng.choice((0.0, 0.0, 0.01, 0.03, 0.1)))
             self._await_free_workers()
             self._act()
