@@ -33,7 +33,7 @@ def main() -> None:
     if not peer_installed("torch", "numpy"):
         report([Row("torch checkpoints", "-", NOT_INSTALLED, NOT_INSTALLED, None)])
         return
-    warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+    warnings.filterwarnings("ignore", message="torch.distributed is")
     warnings.filterwarnings("ignore", message="Detected an existing checkpoint")
     import torch
 

@@ -184,14 +184,8 @@ class ShardSaver:
             raise untold
 
     def _save(self, state: State, writer: ShardWriter) -> CheckpointRef:
-        alone = self._saving_group is None
         try:
-            save(
-                dict(state),
-                storage_writer=writer,
-                process_group=self._saving_group,
-                no_dist=alone,
-            )
+            save(dict(state), storage_writer=writer, process_group=self._saving_group)
         except CheckpointException as error:
             raise failure_of(error) from error
         except RuntimeError as error:  # of the group itself: what a rank raises comes wrapped

@@ -108,8 +108,9 @@ def test_head_step_and_id_name_a_checkpoint(tmp_path: Path) -> None:
 def test_a_state_is_built_from_the_checkpoint_alone(tmp_path: Path) -> None:
     state = {"model": {"a.b": torch.randn(4), "c": [torch.ones(2), {"d": 5}]}, "step": 3}
     save(state, ShardWriter(tmp_path, step=1))
+    reader = ShardReader(tmp_path)
     with pytest.warns(UserWarning, match="torch.distributed is"):
-        found = _load_state_dict_from_keys(storage_reader=ShardReader(tmp_path))
+        found = _load_state_dict_from_keys({"model", "step"}, storage_reader=reader)
     assert fingerprint(found) == fingerprint(state)
 
 
@@ -322,7 +323,10 @@ def test_cached_plans_are_never_mixed_in(tmp_path: Path) -> None:
     folder = tmp_path / "ckpt"
 
     def planner() -> DefaultSavePlanner:
-        return DefaultSavePlanner(enable_plan_caching=True)
+        try:
+            return DefaultSavePlanner(enable_plan_caching=True)
+        except TypeError:
+            pytest.skip("this torch caches no plans")
 
     first = save({"t": torch.zeros(2)}, ShardWriter(folder, step=1), planner=planner())
     with pytest.raises(CheckpointError, match=r"plans must not be cached"):

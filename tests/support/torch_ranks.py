@@ -270,7 +270,7 @@ def two_writers(folder: Path) -> None:
     assert len(found) == 6
     for ref in found:
         state = {f"t{n}": torch.zeros(20_000) for n in range(4)}
-        dcp.load(state, storage_reader=ShardReader(store, checkpoint=ref.id), no_dist=True)
+        dcp.load(state, storage_reader=ShardReader(store, checkpoint=ref.id))
         held = {float(value) for one in state.values() for value in one.unique()}
         assert held in ({10.0 * ref.training_step}, {10.0 * ref.training_step + 1}), held
     assert store.head() in found
@@ -436,7 +436,7 @@ def _save_steps(first: int, ckpt: Path, writing: int, rank: int) -> None:
 def _check_step(store: CheckpointStore, checkpoint: str, step: int) -> None:
     expected = _at_step(step)
     state = emptied(expected)
-    dcp.load(state, storage_reader=ShardReader(store, checkpoint=checkpoint), no_dist=True)
+    dcp.load(state, storage_reader=ShardReader(store, checkpoint=checkpoint))
     assert fingerprint(state) == fingerprint(expected), f"step {step}"
 
 
