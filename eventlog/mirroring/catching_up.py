@@ -70,7 +70,7 @@ class CatchUp:
         self._folder = path.parent
         self._allow_truncated = allow_truncated
         self._turns = FetchTurns(path)
-        self._watch = SourceWatch(client, file, reader, path.parent)
+        self.watch = SourceWatch(client, file, reader, path.parent)
         # What follows is used by the thread whose turn it is.
         self._topic = client.open_reader(committed=True)
         self._proven: set[int] = set()
@@ -82,23 +82,24 @@ class CatchUp:
         self._fault: BrokersUnavailable | None = None
         self._corrupt_tries = 0
 
-    def identify(self, deadline: float) -> None:
-        """Hold what is mirrored against the topic now; the first time, write down what it is."""
-        with self._watch.faults():
-            self._watch.identify(deadline)
-
-    def run(self, partitions: Collection[int] | None, deadline: float) -> None:
+    def run(
+        self,
+        partitions: Collection[int] | None,
+        deadline: float,
+        first_answer_by: float | None = None,
+    ) -> None:
         """Read these partitions (None: all) to the ends that they have now.
+
+        Where no broker ever answered this handle, none is waited for after `first_answer_by`.
 
         Raises `LogUnavailableError` at the deadline (what was read stays), `TopicChangedError`, and
         `SchemaError` where an event of a newer steplog is in the way.
         """
-        with self._watch.faults():
-            source = self._watch.current(deadline)
+        with self.watch.faults():
+            source = self.watch.current(deadline, first_answer_by)
             parts = range(source.partition_count) if partitions is None else sorted(partitions)
             require_partitions(parts, source.partition_count, source.topic)
-            ends = ask(lambda left_s: self._topic.high_watermarks(parts, left_s), deadline)
-            self._require_ends(ends, deadline)
+            ends = self._ends_now(parts, deadline)
             if not self._missing(ends):
                 return
             with self._turns.wanting(parts):
@@ -113,11 +114,18 @@ class CatchUp:
         """In a forked child."""
         self._turns.close()
 
-    def _require_ends(self, ends: Mapping[int, int], deadline: float) -> None:
+    def _ends_now(self, parts: Collection[int], deadline: float) -> dict[int, int]:
+        """The ends of partitions. Raises `TopicChangedError` where one lies before what was read.
+
+        Only what was read before the question is held against its answer: others on this file read
+        on meanwhile, past ends that are older than their own.
+        """
         positions = self._reader.positions()
+        ends = ask(lambda left_s: self._topic.high_watermarks(parts, left_s), deadline)
         if any(end < positions[part].next for part, end in ends.items()):
-            self._watch.identify(deadline)
+            self.watch.identify(deadline)
             require_ends_reached(self._client.topic, positions, ends, self._folder)
+        return ends
 
     def _missing(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Partitions that are not at their ends, or not proven yet."""
@@ -174,7 +182,7 @@ class CatchUp:
             fetched = self._checked(self._fetch(ends, deadline), deadline)
         except BrokersUnavailable as fault:
             self._fault = fault
-            self._watch.doubt()
+            self.watch.doubt()
             time.sleep(RETRY_S)
         except RecordsCorrupt as damage:
             self._corrupt_tries += 1
@@ -247,7 +255,7 @@ class CatchUp:
     def _checked(self, fetched: Fetched, deadline: float) -> Fetched:
         """What the mirror may go on from; a partition whose last record is another is stopped."""
         if fetched.ends != fetched.starts:
-            self._watch.identify(deadline)
+            self.watch.identify(deadline)
         if not self._overlap:
             return fetched
         digests = {
@@ -287,14 +295,14 @@ class CatchUp:
 
     def _look_again(self, out: OffsetOutOfRange, deadline: float) -> None:
         """The position is outside of the log: the topic was made anew, or its beginning deleted."""
-        self._watch.identify(deadline)
+        self.watch.identify(deadline)
         part = out.partition
         self._overlap.pop(part, None)
         self._proven.discard(part)
         self._topic.seek({})
         if self._begins_in_time(part, out.start, deadline):
             try:
-                self._require_ends({part: out.end}, deadline)
+                self._ends_now([part], deadline)
             except TopicChangedError as error:
                 self._stopped[part] = error
 
@@ -310,7 +318,7 @@ def _without(fetched: Fetched, parts: Collection[int]) -> Fetched:
 def _late(topic: str, behind: Behind, fault: BrokersUnavailable | None) -> LogUnavailableError:
     part, (at, end) = min(behind.items())
     more = f", and {len(behind) - 1} other partitions are behind" if len(behind) > 1 else ""
-    why = f" ({fault})" if fault is not None else ""
+    why = f" ({fault.message})" if fault is not None else ""
     return LogUnavailableError(
         f"partition {part} of topic {topic!r} is read up to offset {at} of {end} at the "
         f"deadline{more}{why}",

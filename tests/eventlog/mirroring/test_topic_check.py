@@ -1,6 +1,6 @@
 """A topic that is not what was mirrored: made anew, other partitions, records gone or changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -8,7 +8,7 @@ from eventlog.errors import ConfigError, LogUnavailableError, StepGapError, Topi
 from eventlog.mirror import Mirror
 from tests.support.events import EventChain
 from tests.support.mirror_truth import read_line
-from tests.support.topic import FakeTopic
+from tests.support.topic import FakeReader, FakeTopic
 
 OpenMirror = Callable[..., Mirror]
 
@@ -227,6 +227,23 @@ def test_brokers_that_do_not_answer_are_told_at_the_deadline_and_reading_goes_on
     assert len(read_line(mirror, "s")) == 6
 
 
+def test_who_never_reached_a_broker_is_told_soon_and_who_did_waits_as_long_as_ever(
+    topic: FakeTopic, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eventlog.mirror.FIRST_ANSWER_S", 0.2)
+    monkeypatch.setattr("eventlog.mirror.REFRESH_S", 0.8)
+    reached = open_mirror()
+    reached.refresh()
+    topic.is_down = True
+    with pytest.raises(LogUnavailableError, match=r"no broker answers \(waited 0\.[23] s\)"):
+        open_mirror().refresh()
+    with pytest.raises(LogUnavailableError, match=r"no broker answers \(waited 0\.[89] s\)"):
+        reached.refresh()
+    # Appends and claims name their own deadline.
+    with pytest.raises(LogUnavailableError, match=r"no broker answers \(waited 0\.[56] s\)"):
+        open_mirror().refresh(timeout_s=0.5)
+
+
 def test_brokers_that_come_back_in_time_are_waited_for(topic: FakeTopic, mirror: Mirror) -> None:
     write_chain(topic, "s")
     tries = iter(range(100))
@@ -254,3 +271,28 @@ def test_an_open_transaction_holds_back_what_comes_after_it(
     opened.end("aborted")
     assert mirror.refresh().end(part) == 8
     assert len(read_line(mirror, "s")) == 3
+
+
+def test_another_one_that_reads_on_between_a_question_and_its_answer_is_no_loss(
+    topic: FakeTopic, mirror: Mirror, open_mirror: OpenMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = write_chain(topic, "s")
+    other = open_mirror()
+    mirror.refresh()
+    ask = FakeReader.high_watermarks
+
+    def ask_and_be_overtaken(
+        reader: FakeReader, partitions: Collection[int], timeout_s: float
+    ) -> dict[int, int]:
+        monkeypatch.setattr(FakeReader, "high_watermarks", ask)
+        ends = ask(reader, partitions, timeout_s)
+        grow(topic, chain)
+        other.refresh()
+        return ends
+
+    monkeypatch.setattr(FakeReader, "high_watermarks", ask_and_be_overtaken)
+    assert mirror.refresh().end(topic.part_of("s")) == topic.end(topic.part_of("s"))
+    # What is gone by the next question is told as before.
+    topic.parts[topic.part_of("s")] = topic.parts[topic.part_of("s")][:-1]
+    with pytest.raises(TopicChangedError, match="acknowledged are gone"):
+        mirror.refresh()
