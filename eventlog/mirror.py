@@ -24,6 +24,8 @@ from eventlog.mirroring.file import MirrorFile
 from eventlog.mirroring.reader import MirrorReader
 from eventlog.mirroring.schema import MIRROR_FORM
 from eventlog.mirroring.sent_scan import SentScan
+from eventlog.mirroring.source_watch import FIRST_ANSWER_S
+from eventlog.session_line import ATTEMPT_MAX
 from eventlog.sqlite.connection import create_log
 from eventlog.sqlite.errors import errors_of
 from eventlog.sqlite.network_mount import refuse_network_mount
@@ -102,8 +104,13 @@ class Mirror:
         """How often this handle has asked the brokers for the end of partitions."""
         return self._here().refreshes
 
+    @property
+    def has_reached_brokers(self) -> bool:
+        """Whether any broker ever answered this handle."""
+        return self._here().catch_up.watch.has_answered
+
     def refresh(
-        self, partitions: Collection[int] | None = None, *, timeout_s: float = REFRESH_S
+        self, partitions: Collection[int] | None = None, *, timeout_s: float | None = None
     ) -> Cut:
         """Read these partitions (None: all) up to the ends they have now; the mirror's cut then.
 
@@ -111,10 +118,15 @@ class Mirror:
         share what is fetched. Raises `LogUnavailableError` naming what is missing at the deadline,
         `TopicChangedError` where the topic is not the one that is mirrored, `UnknownSchemaError` or
         `UnknownKindError` where a newer steplog wrote; what was read until then stays.
+
+        `timeout_s` None: `REFRESH_S`; but 10 s where no broker ever answered this handle.
         """
-        own = self._here()
+        own, now = self._here(), time.monotonic()
         own.refreshes += 1
-        own.catch_up.run(partitions, time.monotonic() + timeout_s)
+        if timeout_s is None:
+            own.catch_up.run(partitions, now + REFRESH_S, now + FIRST_ANSWER_S)
+        else:
+            own.catch_up.run(partitions, now + timeout_s)
         return self.cut()
 
     def cut(self) -> Cut:
@@ -127,7 +139,8 @@ class Mirror:
         own = self._here()
         source = own.reader.source()
         if source is None:
-            own.catch_up.identify(time.monotonic() + timeout_s)
+            with own.catch_up.watch.faults():
+                own.catch_up.watch.identify(time.monotonic() + timeout_s)
             source = own.reader.source()
         assert source is not None, "it was begun"
         return source.partition_count
@@ -156,18 +169,17 @@ class Mirror:
     ) -> int:
         """The highest attempt that was ever sent for the session, committed or not; 0 if none.
 
+        One above `ATTEMPT_MAX` can never stand, and does not count: claims stay possible.
         Reads what is new in the partition uncommitted too. Raises `LogUnavailableError`.
         """
         own, deadline = self._here(), time.monotonic() + timeout_s
         above = self._scan(own, session_id, partition, deadline)
         line = own.reader.find_line(session_id)
         refused = () if line is None else own.reader.skipped_events(session_id, line)
-        return max(
-            above,
-            0 if line is None else line.attempt,
-            max((each.attempt or 0 for each in refused), default=0),
-            max((each.attempt for each in own.reader.aborted(session_id, partition)), default=0),
-        )
+        aborted = own.reader.aborted(session_id, partition)
+        sent = [each.attempt or 0 for each in (*refused, *aborted)]
+        highest = max((each for each in sent if each <= ATTEMPT_MAX), default=0)
+        return max(above, highest, 0 if line is None else line.attempt)
 
     def aborted_claims(
         self, session_id: str, partition: int, after_offset: int, *, timeout_s: float = REFRESH_S

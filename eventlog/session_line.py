@@ -46,6 +46,11 @@ from eventlog.line_state import (
 SKIPPED_KEPT_MAX: Final = 1_024
 """Digests of conflicts and lost claims that a line without `skipped` remembers: 32 KiB."""
 
+STEP_MAX: Final = 2**53
+"""The highest step that an event may have: what keepers count from it fits their integers, too."""
+ATTEMPT_MAX: Final = 2**31 - 2
+"""The highest attempt that an event may have: the next one is still a number of the schema."""
+
 _AFTER_CLOSE: Final = frozenset({"verified", "annotated", "subject_erased"})
 
 KnownCallback = Callable[[bytes], KnownEvent | None]
@@ -63,6 +68,15 @@ _CONFLICT: Final = Verdict(VerdictKind.CONFLICT, 6)
 def nothing_known(digest: bytes) -> None:
     """`known` for who reads a line that already stands: no event comes twice in it."""
     del digest
+
+
+def bounds_problem(record: LinePrefix) -> str | None:
+    """Why no log takes an event of this step or attempt, which its schema has room for, or None."""
+    if not 0 <= record.step <= STEP_MAX:
+        return f"step {record.step} is not between 0 and {STEP_MAX}"
+    if not 1 <= record.attempt <= ATTEMPT_MAX:
+        return f"attempt {record.attempt} is not between 1 and {ATTEMPT_MAX}"
+    return None
 
 
 class SessionLine:

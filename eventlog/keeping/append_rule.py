@@ -16,17 +16,21 @@ from eventlog.errors import (
     EventTooLargeError,
     FencedError,
     LinkBrokenError,
+    LogError,
     SessionExistsError,
     SessionNotFoundError,
     StepConflictError,
 )
-from eventlog.event import LineHead
+from eventlog.event import Event, LineHead
 from eventlog.keeping.kept_records import checked_record
 from eventlog.keeping.kept_rows import JudgeSource, KeptSession, LineSource
 from eventlog.line_state import KINDS_WITH_BODY, Claim, KnownEvent, LineState, Verdict, VerdictKind
 from eventlog.log import LogRecord, Receipt
-from eventlog.session_line import SessionLine
+from eventlog.session_line import SessionLine, bounds_problem
 from eventlog.standing_line import standing_ranges
+
+HELD_BYTES_PER_EVENT: Final = 2_048
+"""What the objects of a small event, its append and its answer take."""
 
 _FIRST_KINDS: Final = ("session_seeded", "session_forked")
 _CLAIM_KINDS: Final = (*_FIRST_KINDS, "session_resumed")
@@ -49,6 +53,11 @@ class Append(NamedTuple):
         """How many bytes the events have together."""
         return sum(len(encoded.data) for encoded in self.events)
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory it holds: each event as objects and as bytes, and its answer."""
+        return 2 * self.size_bytes + HELD_BYTES_PER_EVENT * len(self.events)
+
 
 class Accepted(NamedTuple):
     """The append may be written: the line after it, and the claims it brings."""
@@ -61,7 +70,8 @@ def require_whole_batch(append: Append) -> None:
     """Check, before any I/O, that the batch is one chain of this session, and small enough.
 
     Raises `EventTooLargeError`; `StepConflictError` where the steps do not follow `expected_step`;
-    `LinkBrokenError`, `EventCorruptError` where links or digests do not fit; `ValueError` if empty.
+    `LinkBrokenError`, `EventCorruptError` where links or digests do not fit; `LogError` where a
+    step or an attempt is higher than any log takes; `ValueError` if empty.
     """
     if not append.events:
         raise ValueError("an append needs at least one event")
@@ -78,6 +88,7 @@ def require_whole_batch(append: Append) -> None:
                 session_id=append.session_id,
                 step=event.step,
             )
+        _require_bounds(event)
         if event.session_id != append.session_id or event.step != step:
             raise StepConflictError(
                 f"the batch holds step {event.step} of {event.session_id!r} where step {step} "
@@ -105,12 +116,24 @@ def require_whole_batch(append: Append) -> None:
         parent = encoded.digest
 
 
+def _require_bounds(event: Event) -> None:
+    problem = bounds_problem(event)
+    if problem is not None:
+        raise LogError(
+            f"a {event.kind} event is refused: {problem}",
+            hint="steps count from 0 and attempts from 1, one by one: see who wrote so high a number",
+            session_id=event.session_id,
+            step=event.step,
+        )
+
+
 def judge_append(
     append: Append, kept: KeptSession | None, store: JudgeSource
 ) -> Accepted | Receipt:
     """What becomes of the append: it may be written, or its first receipt, or an error.
 
-    Raises `StepConflictError`, `FencedError`, `SessionExistsError`, `SessionNotFoundError`.
+    Raises `StepConflictError`, `FencedError`, `SessionExistsError`, `SessionNotFoundError`;
+    `LogError` for a claim of an attempt that no log takes.
     """
     first = append.events[0].event
     if kept is None:
@@ -134,6 +157,8 @@ def judge_append(
     if first.kind not in _CLAIM_KINDS:
         _require_ownership(append, kept)
         _require_place(append, kept)
+    else:
+        _require_bounds(first)  # Who takes over makes the claim here, from the attempts it found.
     return _judge_by_line(append, kept, store)
 
 

@@ -25,6 +25,7 @@ from eventlog.mirroring.mirrored_session import MirroredSession
 from eventlog.mirroring.orphans import adopt_orphans, note_if_orphan
 from eventlog.mirroring.rows import UNREADABLE, Skipped, Span
 from eventlog.mirroring.store import MirrorStore, MovedError
+from eventlog.session_line import bounds_problem
 
 SESSIONS_KEPT: Final = 4_096
 """Sessions whose line is remembered between transactions: about 2 KiB each."""
@@ -249,6 +250,10 @@ def _event_in(data: bytes | None) -> Event:
     if data is None:
         raise _UnreadableError("it has no value")
     try:
-        return decode_event(data)
+        event = decode_event(data)
     except EventCorruptError as error:
         raise _UnreadableError(error.message) from error
+    beyond = bounds_problem(event)
+    if beyond is not None:
+        raise _UnreadableError(f"no log takes such an event: {beyond}")
+    return event

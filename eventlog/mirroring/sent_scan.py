@@ -20,6 +20,7 @@ from eventlog.mirroring.file import MirrorFile
 from eventlog.mirroring.partition_reading import PartitionRows
 from eventlog.mirroring.reader import MirrorReader
 from eventlog.mirroring.rows import Aborted
+from eventlog.session_line import bounds_problem
 
 PENDING_MAX: Final = 20_000
 """Records above the mirror's position that are remembered, not read again, until it passes them."""
@@ -184,7 +185,8 @@ def _sent(record: TopicRecord) -> SentRecord:
             prefix = decode_prefix(value)
         except EventCorruptError:
             return SentRecord(record.offset, "", 0, 0, "")
-        if prefix.session_id.encode("utf-8") == key:
+        # One beyond the bounds never stands, for no reader: it leaves the next attempts free.
+        if prefix.session_id.encode("utf-8") == key and bounds_problem(prefix) is None:
             return SentRecord(
                 record.offset, prefix.session_id, prefix.step, prefix.attempt, prefix.kind
             )

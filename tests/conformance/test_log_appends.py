@@ -13,7 +13,9 @@ from eventlog.errors import (
     SessionNotFoundError,
     StepConflictError,
 )
+from eventlog.event import LineHead
 from eventlog.log import EventLog, Receipt
+from eventlog.session_line import ATTEMPT_MAX, STEP_MAX
 from tests.support.events import EventChain
 from tests.support.keepers import Keeper
 from tests.support.recorded import append_all, data_of, seeded_chain
@@ -213,6 +215,43 @@ def test_an_event_at_the_limit_is_kept(log: EventLog) -> None:
     assert EVENT_BYTES_MAX - 4 <= len(largest.data) <= EVENT_BYTES_MAX
     append_all(log, [largest])
     assert next(iter(log.read_session("s", 5))).data == largest.data
+
+
+@pytest.mark.parametrize("step", [STEP_MAX + 1, 2**62, 2**63 - 1])
+def test_a_step_that_no_number_could_follow_is_refused_before_anything_is_written(
+    log: EventLog, step: int
+) -> None:
+    seeded_chain(log, "s")
+    branch = EventChain("branch")
+    seed = branch.forked(LineHead("parent", step - 1, 1, b"p" * 32), writer=log.writer_id)
+    with pytest.raises(LogError, match="between 0 and") as caught:
+        append_all(log, [seed])
+    assert caught.value.hint
+    assert [info.session_id for info in log.list_sessions()] == ["s"]
+
+
+def test_the_highest_step_there_is_is_kept_and_is_the_last(log: EventLog) -> None:
+    chain = seeded_chain(log, "s")
+    branch = EventChain("branch")
+    place = LineHead("parent", STEP_MAX - 1, 1, b"p" * 32)
+    append_all(log, [branch.forked(place, writer=log.writer_id)])
+    with pytest.raises(LogError, match="between 0 and"):
+        append_all(log, [branch.call()])
+    append_all(log, [chain.call()])
+    assert log.session_info("s").step_count == 6
+
+
+def test_a_claim_of_an_attempt_that_none_could_follow_is_refused(log: EventLog) -> None:
+    chain = seeded_chain(log, "s")
+    claim = EventChain("s")
+    claim.head = chain.head
+    with pytest.raises(LogError, match="between 1 and"):
+        append_all(log, [claim.resumed(attempt=ATTEMPT_MAX + 1, writer=log.writer_id)])
+    append_all(log, [chain.resumed(attempt=ATTEMPT_MAX, writer=log.writer_id)])
+    append_all(log, [chain.call()])
+    with pytest.raises(LogError, match="between 1 and"):
+        log.take_over(["s"], stands_on={"s": chain.head.digest}, reason="one too many")
+    assert log.session_info("s").step_count == 7
 
 
 def test_a_batch_that_is_no_chain_is_refused(log: EventLog) -> None:

@@ -1,0 +1,74 @@
+"""Records that no keeper would write, as another program may: the mirror goes on past them."""
+
+import pytest
+
+from eventlog.codec import EncodedEvent
+from eventlog.event import LineHead
+from eventlog.mirror import Mirror
+from eventlog.session_line import ATTEMPT_MAX, STEP_MAX
+from tests.support.events import EventChain
+from tests.support.mirror_truth import read_line
+from tests.support.topic import FakeTopic
+
+
+def write_session(topic: FakeTopic, name: str) -> EventChain:
+    """A session of four events."""
+    chain = EventChain(name)
+    chain.seed(writer="w")
+    for _ in range(3):
+        chain.call()
+    topic.write([(name, each.data) for each in chain.events])
+    return chain
+
+
+def forged_claim(chain: EventChain, attempt: int) -> EncodedEvent:
+    """A claim on the chain's head that the chain knows nothing of."""
+    other = EventChain(chain.session_id)
+    other.head = chain.head
+    return other.resumed(attempt=attempt, writer="forger")
+
+
+@pytest.mark.parametrize("step", [STEP_MAX + 1, 2**62, 2**63 - 1])
+def test_a_fork_of_a_step_beyond_all_numbers_is_unreadable_and_nothing_stops(
+    topic: FakeTopic, mirror: Mirror, step: int
+) -> None:
+    chain = write_session(topic, "s")
+    branch = EventChain("s2")
+    seed = branch.forked(LineHead("parent", step - 1, 1, b"p" * 32), writer="w")
+    topic.write([("s2", seed.data)])
+    mirror.refresh()
+    topic.write([("s", chain.call().data)])
+    mirror.refresh()
+    assert len(read_line(mirror, "s")) == 5
+    found = [finding.detail for finding in mirror.find_damage()]
+    assert len(found) == 1
+    assert f"step {step} is not between" in found[0]
+
+
+@pytest.mark.parametrize("state", ["committed", "aborted", "open"])
+def test_a_forged_claim_above_the_highest_attempt_leaves_the_next_ones_free(
+    topic: FakeTopic, mirror: Mirror, state: str
+) -> None:
+    chain = write_session(topic, "s")
+    part = topic.part_of("s")
+    mirror.refresh()
+    topic.write([("s", forged_claim(chain, ATTEMPT_MAX + 1).data)], state)
+    assert mirror.highest_attempt("s", part) == 1
+    if state == "open":
+        return
+    topic.write([("s", chain.resumed(writer="w2").data)])
+    mirror.refresh()
+    assert mirror.highest_attempt("s", part) == 2
+    assert mirror.reader.line_of("s").writer == "w2"
+    details = [finding.detail for finding in mirror.find_damage()]
+    assert ["attempt" in each for each in details] == [True] * (state == "committed")
+
+
+def test_a_forged_claim_of_the_highest_attempt_is_believed(
+    topic: FakeTopic, mirror: Mirror
+) -> None:
+    chain = write_session(topic, "s")
+    topic.write([("s", forged_claim(chain, ATTEMPT_MAX).data)])
+    mirror.refresh()
+    assert mirror.highest_attempt("s", topic.part_of("s")) == ATTEMPT_MAX
+    assert mirror.reader.line_of("s").writer == "forger"
