@@ -61,6 +61,7 @@ class _Own:
     def __init__(self, log: "KafkaLog") -> None:
         self.pid = os.getpid()
         self.closed = False
+        self.is_let_go = False
         self.writer_id = mint_writer_id()
         self.claimant = Claimant(self.writer_id, log.clock_us, mint_event_id)
         self.client = open_client(log.bootstrap, log.topic, log.security, client=log.client_library)
@@ -105,11 +106,12 @@ class _Own:
         self.forget_lines(wished)
 
     def close(self) -> None:
-        """Serve what was submitted, then let go of everything."""
-        _open_ones.discard(self)
+        """Serve what was submitted, then let go of everything. Goes on where it was interrupted."""
         self.writer.stop()
         self.mirror.close()
         self.client.close()
+        _open_ones.discard(self)
+        self.is_let_go = True
 
 
 class KafkaLog(MirroredReading):
@@ -254,7 +256,7 @@ class KafkaLog(MirroredReading):
         """Wait for what was submitted, then let go. Idempotent."""
         with self._lock:
             own = self._own
-            if own.closed or own.pid != os.getpid():
+            if own.is_let_go or own.pid != os.getpid():
                 return
             own.closed = True
         own.close()
@@ -276,6 +278,7 @@ class KafkaLog(MirroredReading):
         # Without the security: it may hold a password, and is found anew where this is opened.
         how = {
             "client": self.client_library,
+            "append_deadline_s": self.append_deadline_s,
             "refreshes": self.refreshes,
             "allow_truncated": self.allow_truncated,
         }
@@ -290,6 +293,7 @@ class KafkaLog(MirroredReading):
                 (append.session_id,),
                 append.size_bytes,
                 deadline=deadline,
+                held_bytes=append.held_bytes,
             )
         )
 

@@ -60,7 +60,7 @@ class ClaimMaker:
     def partition_of_session(self, session_id: str) -> int:
         """The session's partition. Raises `SessionNotFoundError` for an id that none can have."""
         require_session_name(session_id)
-        return partition_of(session_id, self._mirror.partition_count())
+        return partition_of(session_id, self._mirror.partition_count(max(LEAST_S, self.left_s())))
 
     def highest_attempt(self, session_id: str, timeout_s: float) -> int:
         """The highest attempt that was ever sent for the session."""

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from eventlog.errors import FencedError, SteplogError
+from eventlog.event import SessionResumed
 from eventlog.kafka.claim_making import (
     ClaimMaker,
     LineMovedError,
@@ -78,9 +79,13 @@ class Claiming:
         session_ids = tuple(dict.fromkeys(wish.session_ids))
         with self._lock:
             self._begin(session_ids)
+            attempts: dict[str, int] = {}
             for _ in range(TRIES_MAX):
+                # What was claimed by the try before is claimed.
+                missing = [each for each in session_ids if each not in attempts]
                 with suppress(LineMovedError):
-                    return self._take_over(session_ids, wish)
+                    self._take_over(missing, wish, attempts)
+                    return {session_id: attempts[session_id] for session_id in session_ids}
             raise self._contended(session_ids[0])
 
     def append_claim(self, append: Append) -> Receipt:
@@ -105,10 +110,12 @@ class Claiming:
         # What this writer has submitted for them comes first; and none may be uncertain.
         self._ask(lambda _: None, session_ids)
 
-    def _take_over(self, session_ids: Sequence[str], wish: Takeover) -> dict[str, int]:
+    def _take_over(
+        self, session_ids: Sequence[str], wish: Takeover, attempts: dict[str, int]
+    ) -> None:
+        """Claim these, and note the attempt of each that is claimed."""
         self._maker.read_to_end(session_ids)
         wanted = [self._maker.claim_of(session_id, wish) for session_id in session_ids]
-        attempts: dict[str, int] = {}
         fenced: dict[str, list[PreparedClaim]] = {}
         for claim in wanted:
             other = self._owner_to_fence(claim.kept)
@@ -121,7 +128,6 @@ class Claiming:
         for transactional_id, claims in fenced.items():
             made = self._fencing.claim(transactional_id, claims, wish)
             attempts.update({each.session_id: each.attempt for each in made})
-        return {session_id: attempts[session_id] for session_id in session_ids}
 
     def _append_claim(self, append: Append) -> Receipt:
         session_id = append.session_id
@@ -130,11 +136,24 @@ class Claiming:
         judged = judge_append(append, kept, self._maker.mirrored)
         if isinstance(judged, Receipt):
             return self._maker.mirrored.placed(judged)
+        self._require_own_name(append)
         other = self._owner_to_fence(kept)
         if other is None:
             receipt: Receipt = self._ask(lambda committer: committer.stage(append), (session_id,))
             return receipt
         return self._fencing.claim(other, [PreparedClaim(kept, append)], None)[0]
+
+    def _require_own_name(self, append: Append) -> None:
+        """A claim for somebody else would fence the owner, and leave the line to nobody here."""
+        body = append.events[0].event.body
+        writer = body.writer if isinstance(body, SessionResumed) else None
+        if writer != self._claimant.writer_id:
+            raise FencedError(
+                f"the claim names the writer {writer}, and this handle is another",
+                hint="make the claim with the log handle's own writer_id",
+                session_id=append.session_id,
+                step=append.expected_step,
+            )
 
     def _owner_to_fence(self, kept: KeptSession) -> str | None:
         """The transactional id that must be fenced before the session is claimed; None: none."""

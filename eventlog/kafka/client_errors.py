@@ -2,6 +2,7 @@
 
 `ClientFault`
     `BrokersUnavailable`   not reached in time, nothing was written: try again
+                           (`unreached.BrokersUnreached`: not even connected)
     `AccessDenied`         TLS, authentication or an ACL refused
     `TopicMissing`         no such topic
     `OffsetOutOfRange`     the position asked for is not in the log (any more)
@@ -14,13 +15,47 @@
 Messages name the bootstrap servers and the topic, never a secret.
 """
 
+from typing import Final
+
+_REFUSALS: Final = {
+    "illegalsaslstate": "the port takes no login: security_protocol does not fit it",
+    "unsupportedsaslmechanism": "the brokers do not take this sasl_mechanism",
+    "saslauthenticationfailed": "the login was refused",
+    "authentication": "the login was refused",
+    "topicauthorizationfailed": "this user has no right to do this with the topic",
+    "groupauthorizationfailed": "this user has no right to do this with the group",
+    "clusterauthorizationfailed": "this user has no right to ask this of the cluster",
+    "transactionalidauthorizationfailed": "this user has no right to use the TransactionalId",
+}
+
+
+def error_in_words(name: str) -> str:
+    """What a library's error of this name says to a user; the name itself where it is unknown.
+
+    The libraries spell them differently: `IllegalSaslStateError`, `ILLEGAL_SASL_STATE`.
+    """
+    return _REFUSALS.get(name.replace("_", "").lower().removesuffix("error"), name)
+
 
 class ClientFault(Exception):  # noqa: N818  (a name that says what is the matter is better)
     """Anything a client library raises, in our words."""
 
 
 class BrokersUnavailable(ClientFault):
-    """The brokers could not be reached, or did not answer, within the time; nothing was written."""
+    """The brokers could not be reached, or did not answer, within the time; nothing was written.
+
+    `waited_s`: how long that was in all; who puts a question again and again corrects it.
+    """
+
+    def __init__(self, message: str, *, waited_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.waited_s = waited_s
+
+    def __str__(self) -> str:
+        if self.waited_s is None:
+            return self.message
+        return f"{self.message} (waited {self.waited_s:.{0 if self.waited_s >= 1 else 1}f} s)"
 
 
 class AccessDenied(ClientFault):
@@ -29,6 +64,12 @@ class AccessDenied(ClientFault):
 
 class TopicMissing(ClientFault):
     """The topic does not exist, or is not visible to us."""
+
+    @classmethod
+    def at(cls, place: str) -> "TopicMissing":
+        """The fault in words; `place` ends in "topic NAME at HOST:PORT" where it names a topic."""
+        _, names_topic, topic = place.rpartition("topic ")
+        return cls(f"there is no topic {topic}" if names_topic else f"{place}: no such topic")
 
 
 class OffsetOutOfRange(ClientFault):

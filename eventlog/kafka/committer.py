@@ -100,18 +100,24 @@ class KafkaCommitter:
         return self._judge.release(session_id, to_writer)
 
     def reconcile(self, session_id: str) -> Receipt | None:
-        """Whether the session's uncertain append is in the log, once and for all."""
-        wished = self._uncertain.wish_of(session_id)
-        if wished is None:
-            return None
+        """What of the session's uncertain appends is in the log, once and for all."""
+        wishes = self._uncertain.wishes_of(session_id)
+        if not wishes:
+            return self._uncertain.settled(session_id)
         self._make_ready()
-        if wished.transactional_id is not None:
-            self._topic.settle_other(wished.transactional_id, self._ready.deadline)
+        for wished in wishes:
+            if wished.transactional_id is not None:
+                self._topic.settle_other(wished.transactional_id, self._ready.deadline)
         self._judge.refresh([self._topic.partition_of(session_id)])
         self._judge.drop(session_id)
-        return self._mirrored.standing_receipt(
-            session_id, wished.first_step, wished.last_step, wished.attempt, wished.digest
+        # Each stands on the one before: the last that is there was written with all before it.
+        receipts = (
+            self._mirrored.standing_receipt(
+                session_id, wishes[0].first_step, each.last_step, each.attempt, each.digest
+            )
+            for each in reversed(wishes)
         )
+        return next((receipt for receipt in receipts if receipt is not None), None)
 
     def note_uncertain(self, wished: Mapping[str, Wished]) -> None:
         """Appends of unknown outcome: block their sessions until they are reconciled."""
@@ -138,6 +144,7 @@ class KafkaCommitter:
         self._ready.hurry(request.deadline)
         try:
             self._uncertain.require_certain(request)
+            self._uncertain.forget_settled(request)
             return request.run(self)
         except SteplogError as error:
             return Failed(error)

@@ -35,6 +35,7 @@ from eventlog.kafka.kafka_python_producer import (
     TRANSACTION_TIMEOUT_MS,
 )
 from eventlog.kafka.kafka_python_setup import Endpoint
+from eventlog.kafka.unreached import BrokersUnreached, in_words
 
 _REPORTS_WITHIN_S: Final = 0.2
 _TURN_S: Final = 0.2
@@ -62,7 +63,8 @@ class ConfluentProducer(TopicProducer):
         if self._is_used or self._pid != os.getpid():
             raise RuntimeError("a producer is initialised once, by the process that opened it")
         self._is_used = True
-        deadline = time.monotonic() + timeout_s
+        began_at = time.monotonic()
+        deadline = began_at + timeout_s
         try:
             self._producer = self._open()
             self._await_topic(deadline)
@@ -73,10 +75,13 @@ class ConfluentProducer(TopicProducer):
             if kafka_error is not None and _is_fenced(kafka_error):
                 raise ProducerFenced(f"{self._place}: {told(kafka_error)}") from error
             raise exception_to_fault(error, self._place) from error
-        except ClientFault:
+        except ClientFault as fault:
             self.abandon()
+            if isinstance(fault, BrokersUnavailable):
+                fault.waited_s = time.monotonic() - began_at
             raise
         self._troubles.forget()
+        self._endpoint.wait.end()
         self._is_ready = True
 
     def commit(self, records: Sequence[OutgoingRecord], timeout_s: float) -> list[int]:
@@ -184,7 +189,10 @@ class ConfluentProducer(TopicProducer):
 
     def _require_time(self, deadline: float) -> None:
         if time.monotonic() >= deadline:
-            raise BrokersUnavailable(f"{self._place}: no answer in time{self._troubles.text}")
+            if self._troubles.text:
+                raise BrokersUnreached(self._place, self._troubles.text)
+            raise BrokersUnavailable(f"{self._place}: no answer in time")
+        self._endpoint.wait.go_on(self._troubles.text)
 
     def _require_sendable(self, records: Sequence[OutgoingRecord]) -> None:
         if not self._is_ready:
@@ -241,7 +249,7 @@ class ConfluentProducer(TopicProducer):
         causes = [each for each in (cause, *reports) if each is not None]
         self.abandon()
         text = told(causes[0]) if causes else type(exception).__name__
-        message = f"{self._place}: {text}{self._troubles.text}"
+        message = f"{self._place}: {text}{in_words(self._troubles.text)}"
         if any(_is_fenced(each) for each in causes):
             return ProducerFenced(message)
         if any(_are_records_refused(each) for each in causes):

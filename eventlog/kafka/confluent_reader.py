@@ -45,7 +45,8 @@ class ConfluentReader(TopicReader):
         self._consumer: Any = None
         self._positions: dict[int, int] = {}
         self._assigned: dict[int, int] = {}
-        """Where the library reads on: equal to the positions, unless they were set elsewhere."""
+        """Where the library reads on: equal to the positions, unless they were set elsewhere. Empty
+        while a call is under way: who was interrupted sets the library to the positions again."""
         self._quiet_s = 0.0
         watch(self)
 
@@ -63,8 +64,7 @@ class ConfluentReader(TopicReader):
         if not self._positions:
             return []
         try:
-            self._move()
-            return self._records_by(deadline)
+            return self._records_by(self._move(), deadline)
         except library_faults() as error:
             self._assigned = {}
             raise exception_to_fault(error, self._place) from error
@@ -110,19 +110,23 @@ class ConfluentReader(TopicReader):
             }
         )
 
-    def _move(self) -> None:
+    def _move(self) -> dict[int, int]:
+        """Where the library reads on: at our positions."""
         from confluent_kafka import TopicPartition
 
         if self._consumer is None:
             self._consumer = self._open()
-        if self._assigned != self._positions:
+        # The library moves on before we have its messages: an interrupt may lose them.
+        at, self._assigned = self._assigned, {}
+        if at != self._positions:
             topic = self._endpoint.topic
             self._consumer.assign(
                 [TopicPartition(topic, each, at) for each, at in sorted(self._positions.items())]
             )
-            self._assigned = dict(self._positions)
+            at = dict(self._positions)
+        return at
 
-    def _records_by(self, deadline: float) -> list[TopicRecord]:
+    def _records_by(self, at: dict[int, int], deadline: float) -> list[TopicRecord]:
         began_at = time.monotonic()
         while True:
             left_s = max(0.0, deadline - time.monotonic())
@@ -130,23 +134,30 @@ class ConfluentReader(TopicReader):
             messages = self._consumer.consume(1, min(left_s, _TURN_S))
             if messages:
                 messages += self._consumer.consume(RECORDS_MAX - 1, 0)
-            records, has_moved = self._taken(messages)
-            if records or has_moved:
+            records, is_set = self._taken(messages, at)
+            if records or not is_set or at != self._positions:
                 self._quiet_s = 0.0
                 self._troubles.forget()
+                self._positions = dict(at)
+                self._assigned = at if is_set else {}
                 return records
             self._troubles.require_access(self._place)
             if left_s <= _TURN_S:
                 self._quiet_s += time.monotonic() - began_at
                 self._require_answers()
+                self._assigned = at
                 return []
 
-    def _taken(self, messages: list[Any]) -> tuple[list[TopicRecord], bool]:
-        """Records, and whether a position moved without one. Raises for the first that is wrong."""
+    def _taken(
+        self, messages: list[Any], positions: dict[int, int]
+    ) -> tuple[list[TopicRecord], bool]:
+        """Records, and whether the library still reads on behind them; `positions` move.
+
+        Raises for the first that is wrong.
+        """
         from confluent_kafka import KafkaError
 
         records: list[TopicRecord] = []
-        positions, before = self._assigned, dict(self._assigned)
         for message in messages:
             error, partition = message.error(), message.partition()
             if partition not in positions and partition >= 0:
@@ -161,17 +172,12 @@ class ConfluentReader(TopicReader):
                 )
             elif error.code() == KafkaError._PARTITION_EOF:
                 positions[partition] = max(positions[partition], message.offset())
-            elif records:
+            elif records or self._is_out_of_date(error, partition, positions.get(partition, 0)):
                 # These first. Asked again from here, the library tells of it again.
-                self._positions, self._assigned = dict(positions), {}
-                return records, True
-            elif self._is_out_of_date(error, partition):
-                self._positions, self._assigned = dict(positions), {}
-                return records, True
-        self._positions = dict(positions)
-        return records, positions != before
+                return records, False
+        return records, True
 
-    def _is_out_of_date(self, error: Any, partition: int) -> bool:
+    def _is_out_of_date(self, error: Any, partition: int, offset: int) -> bool:
         """Raise what the error stands for, unless it passes by itself.
 
         True if it spoke of another position than the reader's: it must be set there again.
@@ -179,16 +185,14 @@ class ConfluentReader(TopicReader):
         from confluent_kafka import KafkaError
 
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._assigned = {}
-            offset = self._positions[partition]
             out = out_of_range(self._offsets, partition, offset)
-            # It also says so of what it skipped, and of where it read before it was moved.
-            if not out.start <= offset <= out.end:
+            # It also says so of what it skipped, and of where it read before it was moved. But not
+            # that the log was cut: it may have grown past us again, with other records.
+            if _tells_of_a_cut(error) or not out.start <= offset <= out.end:
                 raise out
             return True
         fault = to_fault(error, self._place)
         if not isinstance(fault, BrokersUnavailable):
-            self._assigned = {}
             raise fault
         return False
 
@@ -197,3 +201,8 @@ class ConfluentReader(TopicReader):
         if self._quiet_s >= QUIET_S:
             self._offsets.ends(self._positions, PROBE_S)
             self._quiet_s = 0.0
+
+
+def _tells_of_a_cut(error: Any) -> bool:
+    """The library has a code for it, which it only tells in words."""
+    return "log truncation" in error.str()

@@ -10,6 +10,7 @@ from eventlog.kafka.client_errors import (
     RecordsCorrupt,
     RequestRefused,
     TopicMissing,
+    error_in_words,
 )
 from eventlog.kafka.kafka_python_setup import (
     RECONNECT_BACKOFF_MAX_MS,
@@ -52,7 +53,7 @@ class Troubles:
     @property
     def text(self) -> str:
         """Why no connection came about, for a message: empty if none failed."""
-        return "" if self._last is None else f" ({told(self._last)})"
+        return "" if self._last is None else told(self._last)
 
 
 def shared_settings(endpoint: Endpoint, troubles: Troubles) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def error_of(exception: BaseException) -> Any:
 
 def told(error: Any) -> str:
     """A `KafkaError` as a message may show it."""
-    return f"{error.name()}: {error.str()}"
+    return f"{error_in_words(error.name())}: {error.str()}"
 
 
 def to_fault(error: Any, place: str) -> ClientFault:
@@ -114,7 +115,7 @@ def to_fault(error: Any, place: str) -> ClientFault:
         return AccessDenied(message)
     code = error.code()
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-        return TopicMissing(message)
+        return TopicMissing.at(place)
     if code in (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG):
         return RecordsCorrupt(message)
     if error.retriable() or code in _out_of_reach():

@@ -83,7 +83,14 @@ class LateCall(Generic[T]):
 
 
 def run_within(
-    timeout_s: float, work: Callable[[], T], *, faults: tuple[type[Exception], ...]
+    timeout_s: float,
+    work: Callable[[], T],
+    *,
+    faults: tuple[type[Exception], ...],
+    look: Callable[[], object] = lambda: None,
 ) -> T:
-    """What `work` returns or raises (of the kinds `faults`), or `DeadlinePassed`."""
-    return LateCall(work, faults=faults).wait(timeout_s)
+    """What `work` returns or raises (of the kinds `faults`), or `DeadlinePassed`.
+
+    `look` is called now and then meanwhile.
+    """
+    return LateCall(work, faults=faults).wait(timeout_s, look)

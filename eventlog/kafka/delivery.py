@@ -71,6 +71,9 @@ class Delivery:
                 offsets = self._commit(staged)
             except RecordsRefused as refused:
                 return outcomes + self._part(staged, refused)
+            except SteplogError as error:
+                # The log is not what it was: what was sent now counts for nothing.
+                return outcomes + [(request, Failed(error)) for request, _ in staged]
             except ClientFault as fault:
                 was_lost = True
                 in_doubt = getattr(fault, "sent", True)

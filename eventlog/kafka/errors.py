@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from eventlog.errors import ConfigError, LogUnavailableError, SteplogError
 from eventlog.kafka.client_errors import (
@@ -11,6 +12,18 @@ from eventlog.kafka.client_errors import (
     RequestRefused,
     TopicMissing,
 )
+from eventlog.kafka.unreached import BrokersUnreached, Why
+
+_UNREACHED_HINTS: Final = {
+    Why.REFUSED: "is a broker running there, and listening on this port?",
+    Why.NO_SUCH_HOST: "is the host name right?",
+    Why.NO_TLS: "does the port speak TLS? If it does not, leave security_protocol out",
+    Why.NO_KAFKA: "is this the port of a broker? If it speaks TLS, set security_protocol "
+    "(docs/kafka.md)",
+    Why.NO_WAY: "is the host up, and can it be reached from this machine?",
+    Why.CLOSED: "is this the port of a broker, and does security_protocol fit it? (docs/kafka.md)",
+    Why.SILENT: "are host and port right, and does every firewall between let this through?",
+}
 
 
 def as_ours(fault: ClientFault) -> SteplogError:
@@ -29,8 +42,10 @@ def as_ours(fault: ClientFault) -> SteplogError:
         return ConfigError(
             str(fault), hint="the topic's settings do not allow it: `steplog doctor` says which"
         )
+    if isinstance(fault, BrokersUnreached):
+        return LogUnavailableError(str(fault), hint=_UNREACHED_HINTS[fault.why])
     return LogUnavailableError(
-        str(fault), hint="check the brokers with `steplog doctor`, then try again"
+        str(fault), hint="see whether all brokers are up, and in their logs; then try again"
     )
 
 

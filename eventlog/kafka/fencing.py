@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from eventlog.errors import AppendUncertainError, LogUnavailableError, SteplogError
+from eventlog.errors import AppendUncertainError, FencedError, LogUnavailableError, SteplogError
 from eventlog.kafka.claim_making import ClaimMaker, PreparedClaim
 from eventlog.kafka.client import OutgoingRecord, TopicClient, TopicProducer
 from eventlog.kafka.client_errors import (
@@ -75,7 +75,8 @@ class Fencing:
                     self._commit(producer, claims)
                     self._maker.read_to_end([claim.kept.session_id for claim in claims])
                     receipts = self._maker.standing(claims)
-                    assert receipts is not None, "a committed claim of the fencing producer stands"
+                    if receipts is None:
+                        raise _outrun(claims[0])
                 self._writer.forget_lines([claim.kept.session_id for claim in claims])
                 return receipts
             except RecordsRefused as refused:
@@ -116,3 +117,12 @@ class Fencing:
             hint="call reconcile for the session before anything else",
             session_id=claims[0].kept.session_id,
         )
+
+
+def _outrun(claim: PreparedClaim) -> FencedError:
+    return FencedError(
+        "another claim, made without fencing this one, came first",
+        hint="read the session again; `steplog check` lists what else was written to it",
+        session_id=claim.kept.session_id,
+        step=claim.append.expected_step,
+    )

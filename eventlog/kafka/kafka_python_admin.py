@@ -190,7 +190,16 @@ class Administration:
 
     def _ask(self, question: Callable[[Any], T], timeout_s: float, about: str) -> T:
         """The answer to a question, put again while there is time and brokers cannot answer."""
-        deadline = time.monotonic() + timeout_s
+        began_at = time.monotonic()
+        try:
+            answer = self._answer(question, began_at + timeout_s, about)
+        except BrokersUnavailable as fault:
+            fault.waited_s = time.monotonic() - began_at
+            raise
+        self._endpoint.wait.end()
+        return answer
+
+    def _answer(self, question: Callable[[Any], T], deadline: float, about: str) -> T:
         place = f"{about} at {','.join(self._endpoint.bootstrap)}"
         while True:
             admin = self._opened(deadline)
@@ -199,10 +208,11 @@ class Administration:
                     deadline - time.monotonic(),
                     partial(question, admin),
                     faults=library_faults(),
+                    look=lambda: self._endpoint.wait.go_on(""),
                 )
             except DeadlinePassed:
                 self.close()
-                raise BrokersUnavailable(f"{place}: no answer within {timeout_s:g} s") from None
+                raise BrokersUnavailable(f"{place}: no answer") from None
             except library_faults() as error:
                 fault = to_fault(error, place)
                 is_over = time.monotonic() + RETRY_S >= deadline
@@ -215,7 +225,7 @@ class Administration:
     def _opened(self, deadline: float) -> Any:
         left_s = max(0.0, deadline - time.monotonic())
         if not self._lock.acquire(timeout=left_s):
-            raise BrokersUnavailable(f"{self._endpoint.place}: no answer in time")
+            raise BrokersUnavailable(f"{self._endpoint.place}: no answer")
         try:
             return self._opening.object_within(deadline - time.monotonic())
         finally:

@@ -16,6 +16,7 @@ from eventlog.kafka.client_errors import (
     RecordsRefused,
     RequestRefused,
     TopicMissing,
+    error_in_words,
 )
 
 FENCED_STATE = "BUMPING_PRODUCER_EPOCH"
@@ -46,7 +47,7 @@ def told(error: BaseException) -> str:
     """An exception as a message may show it."""
     from kafka.errors import KafkaError
 
-    name = type(error).__name__
+    name = error_in_words(type(error).__name__)
     if not isinstance(error, KafkaError):
         return name
     text = str(error.args[0]) if error.args and error.args[0] is not None else ""
@@ -79,7 +80,7 @@ def to_fault(error: BaseException, place: str) -> ClientFault:
     if isinstance(error, errors.ProducerFencedError):
         return ProducerFenced(message)
     if isinstance(error, errors.UnknownTopicOrPartitionError | errors.UnknownTopicIdError):
-        return TopicMissing(message)
+        return TopicMissing.at(place)
     if isinstance(error, errors.CorruptRecordError | errors.UnsupportedCodecError):
         return RecordsCorrupt(message)
     if isinstance(error, errors.RetriableError | OSError | RuntimeError):

@@ -5,14 +5,16 @@ it knows about refused logins and positions it tells only late, or slowly.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 WAKE_EVERY_S: Final = 0.1
 
 
-def commit_by(producer: Any, deadline: float) -> bool:
+def commit_by(producer: Any, deadline: float, look: Callable[[], object] = lambda: None) -> bool:
     """`commit_transaction` with a deadline (monotonic); False if the time was up.
+
+    `look` is called now and then meanwhile.
 
     Raises what went wrong. By itself the library waits for ever while no broker answers; and where
     records were refused after the commit began, its thread sleeps on the news until it is woken.
@@ -25,6 +27,7 @@ def commit_by(producer: Any, deadline: float) -> bool:
             return True
         if left_s <= 0:
             return False
+        look()
 
 
 def last_error(producer: Any) -> BaseException | None:

@@ -47,7 +47,7 @@ class Network:
     @property
     def trouble(self) -> str:
         """Why the last connection failed, for a message: empty if it did not."""
-        return "" if self._trouble is None else f" ({told(self._trouble)})"
+        return "" if self._trouble is None else told(self._trouble)
 
     def _watch_connections(self, manager: Any) -> None:
         get_connection = manager.get_connection

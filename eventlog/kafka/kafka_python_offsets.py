@@ -54,12 +54,18 @@ class OffsetWatch:
     def _ask(self, question: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
         if not partitions:
             return {}
-        deadline = time.monotonic() + timeout_s
+        began_at = time.monotonic()
+        deadline = began_at + timeout_s
         if not self._lock.acquire(timeout=max(0.0, timeout_s)):
-            raise BrokersUnavailable(f"{self._endpoint.place}: no answer within {timeout_s:g} s")
+            raise BrokersUnavailable(f"{self._endpoint.place}: no answer", waited_s=timeout_s)
         try:
             self._consumer = self._opening.object_within(deadline - time.monotonic())
-            return self._offsets(question, partitions, deadline)
+            offsets = self._offsets(question, partitions, deadline)
+            self._endpoint.wait.end()
+            return offsets
+        except BrokersUnavailable as fault:
+            fault.waited_s = time.monotonic() - began_at
+            raise
         finally:
             self._lock.release()
 
@@ -80,11 +86,14 @@ class OffsetWatch:
                 offsets = getattr(consumer, question)(wanted)
                 return {each.partition: offsets[each] for each in wanted}
             except KafkaTimeoutError as error:
+                self._endpoint.wait.go_on("")
                 self._require_topic(min(left_s, _TURN_S))
                 if deadline - time.monotonic() <= 0:
-                    raise self._fault(error, question, partitions) from error
+                    raise self._late(question) from error
             except library_faults() as error:
-                raise self._fault(error, question, partitions) from error
+                fault = to_fault(error, self._endpoint.place)
+                is_out_of_reach = isinstance(fault, BrokersUnavailable)
+                raise (self._late(question) if is_out_of_reach else fault) from error
 
     def _require_topic(self, timeout_s: float) -> None:
         """Raise what the brokers say against the topic; nothing where they say nothing."""
@@ -97,6 +106,8 @@ class OffsetWatch:
             if isinstance(fault, TopicMissing | AccessDenied):
                 raise fault
 
-    def _fault(self, error: Exception, question: str, partitions: Collection[int]) -> Exception:
-        place = f"{self._endpoint.place}, {question} of partitions {sorted(partitions)}"
-        return to_fault(error, place)
+    def _late(self, question: str) -> BrokersUnavailable:
+        what = "end" if question == "end_offsets" else "begin"
+        return BrokersUnavailable(
+            f"{self._endpoint.place}: the brokers did not say in time where its partitions {what}"
+        )

@@ -6,6 +6,7 @@ thread of ours, for which several calls may wait, and what was opened for one th
 """
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -15,6 +16,7 @@ from eventlog.kafka.deadline import DeadlinePassed, LateCall
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
 from eventlog.kafka.kafka_python_network import Network
 from eventlog.kafka.kafka_python_setup import Endpoint
+from eventlog.kafka.unreached import BrokersUnreached
 
 OPENING_S_MAX: Final = 15.0
 """After which an attempt is given up: whoever still waits begins another."""
@@ -66,16 +68,17 @@ class Opening:
         Raises BrokersUnavailable, AccessDenied.
         """
         place = self._endpoint.place
+        began_at = time.monotonic()
         if self._call is None:
             self._call = self._begin()
         try:
-            return self._call.wait(timeout_s, lambda: self._network.require_access(place))
+            return self._call.wait(timeout_s, self._look)
         except DeadlinePassed:
-            raise self._unreached(timeout_s) from None
+            raise self._unreached(began_at) from None
         except library_faults() as error:
             fault = to_fault(error, place)
             is_out_of_reach = isinstance(fault, BrokersUnavailable)
-            told = self._unreached(OPENING_S_MAX) if is_out_of_reach else fault
+            told = self._unreached(began_at) if is_out_of_reach else fault
             self.give_up()
             raise told from error
         except AccessDenied:
@@ -105,10 +108,13 @@ class Opening:
         make = self._make
         return LateCall(lambda: make(**options), faults=library_faults(), discard=close_aside)
 
-    def _unreached(self, timeout_s: float) -> ClientFault:
-        return BrokersUnavailable(
-            f"{self._endpoint.place}: not reached within {timeout_s:.3g} s{self._network.trouble}"
-        )
+    def _look(self) -> None:
+        self._network.require_access(self._endpoint.place)
+        self._endpoint.wait.go_on(self._network.trouble)
+
+    def _unreached(self, began_at: float) -> ClientFault:
+        waited_s = time.monotonic() - began_at
+        return BrokersUnreached(self._endpoint.place, self._network.trouble, waited_s)
 
 
 def close_aside(library_client: Any) -> None:

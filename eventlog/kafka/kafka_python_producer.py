@@ -28,6 +28,7 @@ from eventlog.kafka.kafka_python_inside import (
     leave_exit_alone,
 )
 from eventlog.kafka.kafka_python_setup import Endpoint
+from eventlog.kafka.unreached import BrokersUnreached, in_words
 
 RETRY_BACKOFF_MS: Final = 2
 """Before a question is put again. A transaction that follows another within a millisecond is put
@@ -60,7 +61,8 @@ class KafkaPythonProducer(TopicProducer):
     def initialise(self, timeout_s: float) -> None:
         if self._producer is not None or not self._is_ours():
             raise RuntimeError("a producer is initialised once, by the process that opened it")
-        deadline = time.monotonic() + timeout_s
+        began_at = time.monotonic()
+        deadline = began_at + timeout_s
         try:
             self._producer = self._open()
             self._await_topic(deadline)
@@ -70,9 +72,12 @@ class KafkaPythonProducer(TopicProducer):
                 self._gate.network.client.close()
             self.abandon()
             raise to_fault(error, self._place) from error
-        except ClientFault:
+        except ClientFault as fault:
             self.abandon()
+            if isinstance(fault, BrokersUnavailable):
+                fault.waited_s = time.monotonic() - began_at
             raise
+        self._endpoint.wait.end()
         self._is_ready = True
 
     def commit(self, records: Sequence[OutgoingRecord], timeout_s: float) -> list[int]:
@@ -90,8 +95,9 @@ class KafkaPythonProducer(TopicProducer):
             send, keep = producer.send, futures.append
             for partition, timestamp_ms, key, value in records:
                 keep(send(topic, value, key, None, partition, timestamp_ms))
-            is_committed = commit_by(producer, deadline)
+            is_committed = commit_by(producer, deadline, self._tell_wait)
             if is_committed:
+                self._endpoint.wait.end()
                 offsets = [future.value.offset for future in futures]
                 if min(offsets) >= 0:
                     return offsets
@@ -102,7 +108,7 @@ class KafkaPythonProducer(TopicProducer):
             "the transaction is committed, but not at which offsets"
             if is_committed
             else f"the commit of {len(records)} records was not answered within {timeout_s:g} s"
-            f"{self._gate.network.trouble}"
+            f"{in_words(self._gate.network.trouble)}"
         )
         raise ProducerBroken(f"{self._place}: {reason}", sent=self._gate.has_sent)
 
@@ -167,7 +173,7 @@ class KafkaPythonProducer(TopicProducer):
                 if answered_at is None and self._gate.network.client.cluster.brokers():
                     answered_at = now
                 if answered_at is not None and now - answered_at > TOPIC_KNOWN_WITHIN_S:
-                    raise TopicMissing(f"{self._place}: the brokers know no such topic") from None
+                    raise TopicMissing.at(self._place) from None
                 self._require_time(deadline)
             else:
                 return
@@ -188,10 +194,16 @@ class KafkaPythonProducer(TopicProducer):
     def _require_time(self, deadline: float) -> None:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise BrokersUnavailable(
-                f"{self._place}: no answer in time{self._gate.network.trouble}"
-            ) from None
+            trouble = self._gate.network.trouble
+            if trouble and not self._gate.network.client.cluster.brokers():
+                raise BrokersUnreached(self._place, trouble) from None
+            why = in_words(trouble)
+            raise BrokersUnavailable(f"{self._place}: no answer in time{why}") from None
+        self._tell_wait()
         self._producer.config["max_block_ms"] = min(left_s, _LOOK_EVERY_S) * 1_000
+
+    def _tell_wait(self) -> None:
+        self._endpoint.wait.go_on(self._gate.network.trouble)
 
     def _require_sendable(self, records: Sequence[OutgoingRecord]) -> None:
         if not self._is_ready:

@@ -15,6 +15,7 @@ from eventlog.kafka.kafka_python_inside import end_at_once, leave_exit_alone
 from eventlog.kafka.kafka_python_network import METADATA_BACKOFF_MS, Network
 from eventlog.kafka.kafka_python_setup import Endpoint
 from eventlog.kafka.partitioning import partition_of_key
+from eventlog.kafka.unreached import in_words
 
 
 def publish_records(
@@ -43,9 +44,8 @@ def publish_records(
     try:
         run_within(deadline - time.monotonic(), write, faults=library_faults())
     except DeadlinePassed:
-        raise BrokersUnavailable(
-            f"{endpoint.place}: not written in time{network.trouble}"
-        ) from None
+        why = in_words(network.trouble)
+        raise BrokersUnavailable(f"{endpoint.place}: not written in time{why}") from None
     except library_faults() as error:
         raise to_fault(error, endpoint.place) from error
     finally:

@@ -1,4 +1,9 @@
-"""`KafkaPythonReader`: reads a topic through kafka-python's `KafkaConsumer`, without a group."""
+"""`KafkaPythonReader`: reads a topic through kafka-python's `KafkaConsumer`, without a group.
+
+The library's position moves before its records are handed out. So a Ctrl-C within a call may leave
+it behind records that nobody got: whenever a call did not end, its consumer is not used again, and
+another one begins at our positions.
+"""
 
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -41,6 +46,8 @@ class KafkaPythonReader(TopicReader):
         self._offsets = offsets
         self._opening = Opening(endpoint, _maker(committed), [endpoint.topic])
         self._consumer: Any = None
+        self._is_astray = False
+        """Whether the consumer is in the middle of something, or was when a call was interrupted."""
         self._positions: dict[int, int] = {}
         self._quiet_s = 0.0
         self._is_idle = False
@@ -53,33 +60,47 @@ class KafkaPythonReader(TopicReader):
         return self._offsets.starts(partitions, timeout_s)
 
     def seek(self, positions: Mapping[int, int]) -> None:
+        was_astray, self._is_astray = self._is_astray, True
         self._positions = dict(positions)
-        if self._consumer is not None and positions:
+        if was_astray:
+            self.close()
+        elif self._consumer is not None and positions:
             self._move()
+        self._is_astray = False
 
     def fetch(self, timeout_s: float) -> list[TopicRecord]:
         deadline = time.monotonic() + timeout_s
         if not self._positions:
             return []
+        # Not in `except` or `finally`: an interrupt may come before either is reached.
+        was_astray, self._is_astray = self._is_astray, True
+        if was_astray:
+            self.close()
         try:
-            if self._consumer is None and not self._is_open_within(timeout_s):
-                return []
-            return self._records_by(deadline)
+            found, positions = self._records_by(deadline)
+        except BrokersUnavailable:
+            self._is_astray = False
+            raise
         except library_faults() as error:
             fault = self._fault(error)
-            if fault is None:
-                return []
-            if not isinstance(fault, OffsetOutOfRange):
+            if isinstance(error, _out_of_range_error()):
+                self._is_astray = False
+            else:
                 # After damaged records the library's consumer would run in a circle for ever.
                 self.close()
+            if fault is None:
+                return []
             raise fault from error
+        self._positions = positions
+        self._is_astray = False
+        return found
 
     def positions(self) -> dict[int, int]:
         return dict(self._positions)
 
     def close(self) -> None:
-        self._consumer = None
         self._opening.give_up()
+        self._consumer = None
 
     def forget_inherited(self) -> Iterable[object]:
         """In a forked child: it goes on from the same positions with a consumer of its own."""
@@ -114,24 +135,28 @@ class KafkaPythonReader(TopicReader):
             if at.get(partition) != offset:
                 consumer.seek(TopicPartition(topic, partition), offset)
 
-    def _records_by(self, deadline: float) -> list[TopicRecord]:
+    def _records_by(self, deadline: float) -> tuple[list[TopicRecord], dict[int, int]]:
+        """What came, and the positions behind it."""
+        if self._consumer is None and not self._is_open_within(deadline - time.monotonic()):
+            return [], self._positions
         consumer, turn_s = self._consumer, FIRST_TURN_S
         began_at = time.monotonic()
         while True:
             left_s = max(0.0, deadline - time.monotonic())
             found = consumer.poll(timeout_ms=min(turn_s, left_s) * 1_000)
-            before, self._positions = self._positions, dict(positions_of(consumer))
-            if found or self._positions != before:
+            positions = dict(positions_of(consumer))
+            if found or positions != self._positions:
                 self._note_sound()
-                return [
+                came = [
                     TopicRecord(each.partition, each.offset, each.timestamp, each.key, each.value)
                     for records in found.values()
                     for each in records
                 ]
+                return came, positions
             if left_s <= turn_s:
                 self._quiet_s += time.monotonic() - began_at
                 self._require_answers()
-                return []
+                return [], positions
             turn_s = min(turn_s * 2, LAST_TURN_S)
             if not self._is_idle and self._quiet_s + time.monotonic() - began_at > IDLE_AFTER_S:
                 self._is_idle = True
@@ -156,7 +181,11 @@ class KafkaPythonReader(TopicReader):
         if isinstance(error, OffsetOutOfRangeError) and error.args:
             wrong = {each.partition: offset for each, offset in error.args[0].items()}
         elif isinstance(error, LogTruncationError):
-            wrong = {each.partition: self._positions[each.partition] for each in error.args[0]}
+            # The log was cut, and may have grown past the position again: with other records.
+            cut = [each.partition for each in error.divergent_offsets]
+            wrong = {each: self._positions[each] for each in cut if each in self._positions}
+            if not wrong:
+                return None  # Of what is not read any more.
         else:
             return to_fault(error, f"reader of {self._endpoint.place}")
         partition, offset = min(wrong.items())
@@ -164,6 +193,14 @@ class KafkaPythonReader(TopicReader):
         # A broker that has just begun to lead may not know yet how far its log goes.
         is_passing = isinstance(error, OffsetOutOfRangeError) and fault.start <= offset <= fault.end
         return None if is_passing else fault
+
+
+def _out_of_range_error() -> type[Exception]:
+    """After it the consumer goes on; after any other it is made anew."""
+    from kafka.errors import OffsetOutOfRangeError
+
+    found: type[Exception] = OffsetOutOfRangeError
+    return found
 
 
 def out_of_range(offsets: OffsetWatch, partition: int, offset: int) -> OffsetOutOfRange:

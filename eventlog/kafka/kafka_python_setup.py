@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from eventlog.kafka.client_errors import AccessDenied
 from eventlog.kafka.security import KafkaSecurity
+from eventlog.kafka.unreached import BrokerWait
 
 REQUEST_TIMEOUT_MS: Final = 5_000
 """Until an unanswered request's connection is closed, and the request sent again by another."""
@@ -34,6 +35,7 @@ class Endpoint(NamedTuple):
     topic: str
     security: KafkaSecurity | None
     tls: ssl.SSLContext | None
+    wait: BrokerWait
 
     @property
     def place(self) -> str:
@@ -65,7 +67,7 @@ def make_endpoint(
     """Check what can be checked without a network. Raises AccessDenied for unusable TLS files."""
     quieten_library()
     tls = _tls_context(security) if security is not None and security.is_tls else None
-    return Endpoint(bootstrap, topic, security, tls)
+    return Endpoint(bootstrap, topic, security, tls, BrokerWait(",".join(bootstrap)))
 
 
 def quieten_library() -> None:

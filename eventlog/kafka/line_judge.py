@@ -118,6 +118,10 @@ class LineJudge:
         records = self._topic.read_since(since)
         self._stands.clear()
         for session_id in since:
+            if self._topic.partition_of(session_id) in records.deleted:
+                # What became of it meanwhile is not to be read any more: the mirror must know.
+                self._lines.drop(session_id)
+                continue
             owned = self._lines.find(session_id)
             line = LineState() if owned is None else owned.line
             now = reread_line(session_id, line, records.committed.get(session_id, ()))
@@ -277,7 +281,7 @@ class LineJudge:
 
 def _contested(append: Append) -> FencedError:
     return FencedError(
-        "another writer began to claim the session, and did not finish",
+        "another writer claims the session, or began to",
         hint="resume the session: it goes on under a new attempt",
         session_id=append.session_id,
         step=append.expected_step,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from eventlog.cut import Cut
+from eventlog.errors import LogUnavailableError
 from eventlog.event import session_id_problem
 from eventlog.kafka.client import TopicClient
 from eventlog.kafka.errors import faults_as_ours
@@ -102,6 +103,10 @@ class MirroredReading(EventLog):
         """The mirror, holding everything acknowledged so far, unless reads are to leave it."""
         mirror = self.mirror
         if self.refreshes:
-            with faults_as_ours():
-                mirror.refresh()
+            try:
+                with faults_as_ours():
+                    mirror.refresh()
+            except LogUnavailableError as error:
+                error.hint += "; `--no-refresh` reads this machine's copy"
+                raise
         return mirror

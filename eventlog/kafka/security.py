@@ -68,12 +68,12 @@ class KafkaSecurity:
             self._require_sasl()
         elif any((self.sasl_mechanism, self.sasl_username, self.sasl_password)):
             _refuse(
-                f"SASL settings go with no security_protocol {self.security_protocol}",
+                f"SASL settings do not go with security_protocol {self.security_protocol}",
                 "set security_protocol to SASL_SSL (or SASL_PLAINTEXT), or leave them out",
             )
         if not self.is_tls and any((self.ssl_cafile, self.ssl_certfile, self.ssl_keyfile)):
             _refuse(
-                f"TLS files go with no security_protocol {self.security_protocol}",
+                f"TLS files do not go with security_protocol {self.security_protocol}",
                 "set security_protocol to SSL or SASL_SSL, or leave them out",
             )
         if self.ssl_keyfile is not None and self.ssl_certfile is None:

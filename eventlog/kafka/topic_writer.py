@@ -12,7 +12,12 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from eventlog.codec import EncodedEvent, decode_event
-from eventlog.errors import LogUnavailableError, SessionNotFoundError, SteplogError
+from eventlog.errors import (
+    LogUnavailableError,
+    SessionNotFoundError,
+    SteplogError,
+    TopicChangedError,
+)
 from eventlog.event import session_id_problem
 from eventlog.kafka.client import (
     OutgoingRecord,
@@ -80,10 +85,14 @@ def require_session_name(session_id: str) -> None:
 
 
 class Records(NamedTuple):
-    """Records by session, in log order: those that were committed, and all that were sent."""
+    """Records by session, in log order: those that were committed, and all that were sent.
+
+    `deleted` are the partitions whose oldest records, from where they were to be read, are gone.
+    """
 
     committed: Mapping[str, Sequence[SeenEvent]]
     sent: Mapping[str, Sequence[SeenEvent]]
+    deleted: frozenset[int]
 
 
 class TopicWriter:
@@ -104,11 +113,15 @@ class TopicWriter:
         self._next_look = 0.0
         self._partition_count = 0
         self._proved: dict[int, int] = {}
+        self._gone: TopicChangedError | None = None
+        """Set once the topic was seen to have lost what it had acknowledged."""
 
     @property
     def is_ready(self) -> bool:
         """Whether there is a producer that was not lost, and the topic was looked at lately."""
-        return self._producer is not None and time.monotonic() < self._next_look
+        return (
+            self._producer is not None and self._gone is None and time.monotonic() < self._next_look
+        )
 
     def partition_of(self, session_id: str) -> int:
         """The partition that the session's records go to. Raises `SessionNotFoundError`."""
@@ -123,6 +136,8 @@ class TopicWriter:
         Raises what cannot be mended by waiting, and at the deadline whatever kept it: a
         `ClientFault`, or what `reread` raises.
         """
+        if self._gone is not None:
+            raise self._gone
         self._deadline = deadline
         self._require_same_topic()
         while self._producer is None:
@@ -147,6 +162,7 @@ class TopicWriter:
             self._producer = None
             raise
         for record, offset in zip(records, offsets, strict=True):
+            self._require_kept(record.partition, offset)
             self._proved[record.partition] = offset + 1
         return offsets
 
@@ -163,10 +179,39 @@ class TopicWriter:
         for session_id, offset in since.items():
             partition = self.partition_of(session_id)
             positions[partition] = min(offset, positions.get(partition, offset))
+        deleted = self._pass_deleted(positions)
         committed, ends = self._read(positions, since, committed=True)
         sent, _ = self._read(positions, since, committed=False)
         self._proved.update(ends)
-        return Records(committed, sent)
+        return Records(committed, sent, deleted)
+
+    def _pass_deleted(self, positions: dict[int, int]) -> frozenset[int]:
+        """Move positions on to where their partitions begin now; those that were moved."""
+        if not positions:
+            return frozenset()
+        reader = self._client.open_reader(committed=True)
+        try:
+            starts = reader.log_starts(positions, self._left_s())
+        finally:
+            reader.close()
+        deleted = frozenset(part for part, at in positions.items() if at < starts[part])
+        positions.update({part: starts[part] for part in deleted})
+        return deleted
+
+    def _require_kept(self, partition: int, end: int) -> None:
+        """Raise `TopicChangedError` where the log ends before what it had acknowledged here.
+
+        The brokers have lost records: what this writer adds would stand on events that are gone.
+        """
+        proved = self._proved.get(partition, 0)
+        if end >= proved:
+            return
+        self._gone = TopicChangedError(
+            f"partition {partition} of {self.place} goes on at offset {end}, but this writer was "
+            f"acknowledged up to offset {proved}: the brokers have lost records",
+            hint="stop; see what the brokers have lost, and begin anew with `resume` once you know",
+        )
+        raise self._gone
 
     def _read(
         self, positions: Mapping[int, int], since: Mapping[str, int], *, committed: bool
@@ -176,6 +221,8 @@ class TopicWriter:
         reader = self._client.open_reader(committed)
         try:
             ends = reader.high_watermarks(positions, self._left_s())
+            for part, end in ends.items():
+                self._require_kept(part, end)
             reader.seek({part: at for part, at in positions.items() if at < ends[part]})
             while any(at < ends[part] for part, at in reader.positions().items()):
                 for record in reader.fetch(FETCH_WAIT_S):

@@ -1,12 +1,15 @@
 """`UncertainAppends`: which sessions are blocked because an append's outcome is unknown. Pure."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eventlog.errors import AppendUncertainError
 from eventlog.keeping.append_rule import Append
 from eventlog.keeping.requests import Failed, Outcomes, Request
 from eventlog.log import Receipt
+
+SETTLED_KEPT_MAX: Final = 4_096
+"""Of so many sessions it is remembered what reconciling them said."""
 
 
 class Wished(NamedTuple):
@@ -29,18 +32,34 @@ class Wished(NamedTuple):
 
 
 class UncertainAppends:
-    """What is wished for each blocked session; None where an answer was told to be unknown."""
+    """What is wished for each blocked session: nothing where an answer was told to be unknown."""
 
     def __init__(self) -> None:
-        self._wished: dict[str, Wished | None] = {}
+        self._wished: dict[str, list[Wished]] = {}
+        self._settled: dict[str, Receipt | None] = {}
 
     def block(self, wished: Mapping[str, Wished]) -> None:
-        """The outcome of these appends is unknown."""
-        self._wished.update(wished)
+        """The outcome of these appends is unknown; each comes after those of its session before."""
+        for session_id, wish in wished.items():
+            self._wished.setdefault(session_id, []).append(wish)
+            self._settled.pop(session_id, None)
 
-    def wish_of(self, session_id: str) -> Wished | None:
-        """What was asked of a blocked session, where that is known."""
-        return self._wished.get(session_id)
+    def wishes_of(self, session_id: str) -> tuple[Wished, ...]:
+        """What was asked of a blocked session, as far as that is known, in order."""
+        return tuple(self._wished.get(session_id, ()))
+
+    def settled(self, session_id: str) -> Receipt | None:
+        """What the last reconciling said, while nothing was appended to the session since.
+
+        Of several appends in flight at once each caller asks for itself: all hear the same.
+        """
+        return self._settled.get(session_id)
+
+    def forget_settled(self, request: Request) -> None:
+        """The request may append to its sessions: what was said of them before is the past."""
+        if self._settled and not request.reconciles:
+            for session_id in request.session_ids:
+                self._settled.pop(session_id, None)
 
     def require_certain(self, request: Request) -> None:
         """Raise `AppendUncertainError` where a session of the request is blocked."""
@@ -59,13 +78,18 @@ class UncertainAppends:
         for request, result in outcomes:
             for session_id in request.session_ids:
                 if not in_time:
+                    wishes = self._wished.setdefault(session_id, [])
                     if isinstance(result, Receipt) and not request.reconciles:
-                        self._wished[session_id] = _wish_of(result)
-                    else:
-                        # What is known of an uncertain append already stays known.
-                        self._wished.setdefault(session_id, None)
+                        wishes.append(_wish_of(result))
                 elif request.reconciles and not isinstance(result, Failed):
-                    self._wished.pop(session_id, None)
+                    self._unblock(session_id, result)
+
+    def _unblock(self, session_id: str, result: Receipt | None) -> None:
+        if self._wished.pop(session_id, None) is None:
+            return
+        self._settled[session_id] = result
+        while len(self._settled) > SETTLED_KEPT_MAX:
+            del self._settled[next(iter(self._settled))]
 
 
 def _wish_of(receipt: Receipt) -> Wished:

@@ -67,7 +67,26 @@ def test_an_append_that_was_written_too_late_is_found() -> None:
 
 
 def test_a_session_is_free_once_it_was_reconciled_in_time() -> None:
+    """And whoever asks for another of its appends that were in flight hears the same."""
     writer = committer()
     writer.note_uncertain({"s": WISHED})
     writer.settle([(request(reconciles=True), RECEIPT)], in_time=True)
+    assert writer.reconcile("s") == RECEIPT
+    assert writer.serve(lambda: [request()])[0][1] is None
     assert writer.reconcile("s") is None
+
+
+def test_of_several_appends_in_flight_all_that_is_there_is_found() -> None:
+    """Three were written by one transaction whose answer was lost: none may be told missing."""
+    writer = committer()
+    for wished in (WISHED._replace(first_step=1, last_step=2, digest=b"a" * 32), WISHED):
+        writer.note_uncertain({"s": wished})
+    found: list[tuple[object, ...]] = []
+
+    def standing(session_id: str, *wished: object) -> Receipt | None:
+        found.append(wished)
+        return RECEIPT if wished[1:] == WISHED[1:4] else None
+
+    writer._mirrored.standing_receipt = standing  # type: ignore[method-assign,assignment]
+    assert writer.reconcile("s") == RECEIPT
+    assert found == [(1, *WISHED[1:4])]

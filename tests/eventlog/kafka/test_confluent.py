@@ -46,7 +46,7 @@ def test_each_error_of_the_library_is_one_of_ours(code: int, expected: type[Clie
     assert type(to_fault(error, "here")) is expected
     fault = exception_to_fault(KafkaException(error), "topic 't' at h:1")
     assert type(fault) is expected
-    assert str(fault).startswith("topic 't' at h:1: ")
+    assert "topic 't' at h:1" in str(fault)
 
 
 def test_what_is_no_error_of_kafka_is_told_without_its_text() -> None:
@@ -60,7 +60,7 @@ def test_a_refusal_stands_until_all_is_well() -> None:
     troubles.require_access("here")
     troubles.note(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
     troubles.note(KafkaError(KafkaError._TRANSPORT, "closed"))
-    with pytest.raises(AccessDenied, match="here: _AUTHENTICATION: wrong password"):
+    with pytest.raises(AccessDenied, match="here: the login was refused: wrong password"):
         troubles.require_access("here")
     troubles.forget()
     troubles.require_access("here")
