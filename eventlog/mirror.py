@@ -145,6 +145,25 @@ class Mirror:
         assert source is not None, "it was begun"
         return source.partition_count
 
+    def require_same_topic(self, timeout_s: float = REFRESH_S) -> None:
+        """Ask now whether the topic is the one that is mirrored: one short question.
+
+        Raises `TopicChangedError` where it was made anew, has other partitions or is gone, and
+        `LogUnavailableError` where nobody answers. Any thread, beside refreshes too.
+        """
+        watch = self._here().catch_up.watch
+        with watch.faults():
+            watch.identify(time.monotonic() + timeout_s)
+
+    def log_starts(
+        self, partitions: Collection[int], timeout_s: float = REFRESH_S
+    ) -> dict[int, int]:
+        """The offset at which each of these partitions begins now; what lay before was deleted.
+
+        Raises `LogUnavailableError`. Any thread.
+        """
+        return self._here().catch_up.log_starts(partitions, time.monotonic() + timeout_s)
+
     def place_of(self, local: int) -> tuple[int, int]:
         """The partition and offset in the topic of the accepted event at a local offset."""
         return self._here().reader.place_of(local)

@@ -121,7 +121,7 @@ def _require_bounds(event: Event) -> None:
     if problem is not None:
         raise LogError(
             f"a {event.kind} event is refused: {problem}",
-            hint="steps count from 0 and attempts from 1, one by one: see who wrote so high a number",
+            hint="steps count from 0 and attempts from 1, one by one: see who gave so high a one",
             session_id=event.session_id,
             step=event.step,
         )

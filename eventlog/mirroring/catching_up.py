@@ -105,6 +105,11 @@ class CatchUp:
             with self._turns.wanting(parts):
                 self._read_to(ends, deadline)
 
+    def log_starts(self, partitions: Collection[int], deadline: float) -> dict[int, int]:
+        """The offsets at which these partitions begin now."""
+        with self.watch.faults():
+            return ask(lambda left_s: self._topic.log_starts(partitions, left_s), deadline)
+
     def close(self) -> None:
         """Let go of connections and of the lock file."""
         self._topic.close()

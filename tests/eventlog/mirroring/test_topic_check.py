@@ -1,6 +1,7 @@
 """A topic that is not what was mirrored: made anew, other partitions, records gone or changed."""
 
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -296,3 +297,48 @@ def test_another_one_that_reads_on_between_a_question_and_its_answer_is_no_loss(
     topic.parts[topic.part_of("s")] = topic.parts[topic.part_of("s")][:-1]
     with pytest.raises(TopicChangedError, match="acknowledged are gone"):
         mirror.refresh()
+
+
+def test_whether_the_topic_is_the_same_can_be_asked_at_any_time(
+    topic: FakeTopic, mirror: Mirror
+) -> None:
+    write_chain(topic, "s")
+    mirror.require_same_topic(5)
+    mirror.refresh()
+    fetches = topic.fetches
+    mirror.require_same_topic()
+    assert topic.fetches == fetches
+    topic.is_down = True
+    with pytest.raises(LogUnavailableError):
+        mirror.require_same_topic(0.1)
+    topic.is_down, topic.is_missing = False, True
+    with pytest.raises(TopicChangedError, match="not there any more"):
+        mirror.require_same_topic(5)
+    topic.make_anew(3)
+    with pytest.raises(TopicChangedError, match="made again"):
+        mirror.require_same_topic(5)
+
+
+def test_whether_the_topic_is_the_same_is_asked_beside_refreshes(
+    topic: FakeTopic, mirror: Mirror
+) -> None:
+    chain = write_chain(topic, "s")
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(mirror.require_same_topic, 5) for _ in range(40)]
+        for _ in range(20):
+            grow(topic, chain)
+            mirror.refresh()
+        for each in asked:
+            each.result()
+    assert len(read_line(mirror, "s")) == 25
+
+
+def test_where_partitions_begin_now(topic: FakeTopic, mirror: Mirror) -> None:
+    write_chain(topic, "s")
+    mirror.refresh()
+    part = topic.part_of("s")
+    topic.delete_before(part, 4)
+    assert mirror.log_starts([part]) == {part: 4}
+    topic.is_down = True
+    with pytest.raises(LogUnavailableError):
+        mirror.log_starts([part], 0.1)
