@@ -53,7 +53,8 @@ def submit(options: dict[str, object]) -> None:
                 answer.add_done_callback(partial(tell, chain.session_id, event))
             answers.append(answer)
         if number == 0 and options["waits"]:
-            answers[-1].result()
+            for answer in answers:
+                answer.result()
         if number == 0 and options["freeze"]:
             tell_line({"ready": [chain.session_id for chain in chains]})
             sys.stdin.readline()
