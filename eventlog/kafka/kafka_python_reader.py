@@ -47,7 +47,7 @@ class KafkaPythonReader(TopicReader):
         self._opening = Opening(endpoint, _maker(committed), [endpoint.topic])
         self._consumer: Any = None
         self._is_astray = False
-        """Whether the consumer is in the middle of something, or was when a call was interrupted."""
+        """Whether the consumer is in the middle of something, or was when we were interrupted."""
         self._positions: dict[int, int] = {}
         self._quiet_s = 0.0
         self._is_idle = False

@@ -102,6 +102,7 @@ class SentScan:
             return [], at
         except OffsetOutOfRange as out:
             # What is gone was read by nobody: the mirror itself says whether that may be.
+            topic.seek({})
             time.sleep(_RETRY_S)
             return [], max(at, out.start)
         return records, topic.positions()[part]
@@ -109,7 +110,9 @@ class SentScan:
     def _note(self, part: int, sent: list[SentRecord], at: int) -> bool:
         """Remember what was scanned; False where it is too much: then it is read again later."""
         pending = self._pending.setdefault(part, [])
-        pending += sent
+        # An interrupt may have come between this and the next line: then these come once more.
+        last = pending[-1].offset if pending else -1
+        pending += [each for each in sent if each.offset > last]
         self._ends[part] = at
         if len(pending) > PENDING_MAX:
             self._forget(part)

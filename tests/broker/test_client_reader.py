@@ -6,6 +6,7 @@ markers, aborted records, and other writers' open transactions.
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -244,3 +245,43 @@ def test_two_readers_of_one_client_do_not_disturb_each_other(client: TopicClient
         assert values_of(read_to_end(two)) == [b"b"]
         one.close()
         assert values_of(read_to_end(two)) == []
+
+
+class Interrupted:
+    """A library's consumer; a Ctrl-C comes when it moved on, and has not given the records yet."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._is_due = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def poll(self, **options: Any) -> Any:
+        return self._once(self._consumer.poll(**options))
+
+    def consume(self, *options: Any) -> Any:
+        return self._once(self._consumer.consume(*options))
+
+    def _once(self, found: Any) -> Any:
+        if found and self._is_due:
+            self._is_due = False
+            raise KeyboardInterrupt
+        return found
+
+
+@pytest.mark.parametrize("seeks", [False, True])
+def test_records_that_ctrl_c_took_from_a_fetch_come_again(client: TopicClient, seeks: bool) -> None:
+    commit(client, b"before")
+    with reading(client, {0: 0}) as reader:
+        read_to_end(reader)
+        at = reader.positions()
+        reader._consumer = Interrupted(reader._consumer)  # type: ignore[attr-defined]
+        commit(client, b"acknowledged", b"too")
+        with pytest.raises(KeyboardInterrupt):
+            repeat(lambda: reader.fetch(1.0))
+        assert reader.positions() == at
+        if seeks:
+            reader.seek(at)
+        commit(client, b"later")
+        assert values_of(read_to_end(reader)) == [b"acknowledged", b"too", b"later"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, errors
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from kafka.producer.sender import Sender
@@ -18,6 +18,7 @@ from eventlog.kafka.client_errors import (
     AccessDenied,
     BrokersUnavailable,
     ClientFault,
+    OffsetOutOfRange,
     ProducerBroken,
     ProducerFenced,
     RecordsCorrupt,
@@ -34,6 +35,7 @@ from eventlog.kafka.kafka_python_faults import (
 )
 from eventlog.kafka.kafka_python_gate import Gate
 from eventlog.kafka.kafka_python_network import Network
+from eventlog.kafka.kafka_python_reader import KafkaPythonReader
 from eventlog.kafka.kafka_python_setup import make_endpoint, quieten_library
 from eventlog.kafka.security import KafkaSecurity
 
@@ -310,3 +312,29 @@ def test_opening_a_client_a_reader_and_a_producer_needs_no_network() -> None:
     client.close()
     client.close()
     assert threading.active_count() == before
+
+
+class _Ends:
+    """Says where every partition begins and ends."""
+
+    def starts(self, partitions: list[int], timeout_s: float) -> dict[int, int]:
+        return dict.fromkeys(partitions, 0)
+
+    def ends(self, partitions: list[int], timeout_s: float) -> dict[int, int]:
+        return dict.fromkeys(partitions, 20)
+
+
+def test_a_log_that_was_cut_and_grew_again_is_out_of_range() -> None:
+    class Cut:
+        def poll(self, **options: Any) -> Any:
+            raise errors.LogTruncationError({TopicPartition("topic", 3): None})
+
+    endpoint = make_endpoint(("h:1",), "topic", None)
+    reader = KafkaPythonReader(endpoint, _Ends(), committed=True)  # type: ignore[arg-type]
+    reader.seek({2: 5, 3: 18})
+    reader._consumer = Cut()
+    with pytest.raises(OffsetOutOfRange) as caught:
+        reader.fetch(1.0)
+    out = caught.value
+    assert (out.partition, out.offset, out.start, out.end) == (3, 18, 0, 20)
+    assert reader._consumer is None  # It would raise the same for ever.

@@ -28,6 +28,7 @@ from eventlog.kafka.mirrored_lines import MirroredLines
 from eventlog.keeping.append_rule import Accepted, Append, judge_append
 from eventlog.mirror import Mirror
 from eventlog.mirroring import turns
+from eventlog.mirroring.catching_up import CatchUp
 from eventlog.sqlite.lock import LogLock
 from eventlog.sqlite.log_end import LogEnd, write_log_end
 from eventlog.sqlite_log import SqliteLog
@@ -439,6 +440,27 @@ def test_an_interrupt_in_the_middle_leaves_the_mirror_usable(
     with pytest.raises(KeyboardInterrupt):
         mirror.refresh()
     mirror.refresh()
+    require_true(mirror, topic)
+
+
+@pytest.mark.parametrize("moment", ["_checked", "_store"])
+def test_what_ctrl_c_took_between_fetch_and_store_is_fetched_again(
+    topic: FakeTopic, open_mirror: OpenMirror, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    mirror, chain = open_mirror(records_max=2), write_session(topic, "s")
+    mirror.refresh()
+    topic.write([("s", chain.call().data)])
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CatchUp, moment, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            mirror.refresh()
+    topic.write([("s", chain.call().data)])
+    mirror.refresh()
+    assert len(read_line(mirror, "s")) == 8
     require_true(mirror, topic)
 
 
