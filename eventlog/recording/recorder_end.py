@@ -56,7 +56,7 @@ class RecorderEnd(NamedTuple):
 
     @property
     def later(self) -> SteplogError:
-        """What every later call raises."""
+        """What every later call raises; a fenced one's says all of the first, so is not chained."""
         if isinstance(self.cause, FencedError):
             return FencedError(
                 f"this recorder was fenced after step {self.step}: {self.cause.message}",
@@ -65,11 +65,13 @@ class RecorderEnd(NamedTuple):
                 step=self.cause.step,
             )
         name = type(self.cause).__name__
-        return RecorderEndedError(
+        ended = RecorderEndedError(
             f"this recorder ended at step {self.step}: {name}: {self.cause.message}",
             hint=self.going_on,
             session_id=self.session_id,
         )
+        ended.__cause__ = self.cause
+        return ended
 
     def tell(self, error: BaseException) -> None:
         """Note the end on an exception that leaves the recorder's block, where it is not told."""

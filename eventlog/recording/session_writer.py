@@ -68,6 +68,11 @@ class _Submitted(NamedTuple):
     head: LineHead
 
 
+def _hear(receipt: "Future[Receipt]") -> None:
+    if not receipt.cancelled():
+        receipt.exception()
+
+
 class SessionWriter:
     """The append side of one recorder. Thread-safe through `lock`; unusable in a forked child."""
 
@@ -162,7 +167,7 @@ class SessionWriter:
         """
         with self.lock:
             if self.end is not None:
-                raise self.end.later from self.end.cause
+                raise self.end.later
             try:
                 while self._submitted:
                     # Taken off only when answered: an interrupted wait can be gone on with.
@@ -175,6 +180,9 @@ class SessionWriter:
                 self.closed = self.closed and self._closed_at <= step
                 self.head = self._durable
                 self.end = RecorderEnd(session_id, step, self.closed, failure)
+                # The others stand on what failed. That is told; nobody needs to be told of them.
+                for submitted in self._submitted:
+                    submitted.receipt.add_done_callback(_hear)
                 self._submitted.clear()
                 raise self.end.first from failure.__cause__
 
@@ -200,7 +208,7 @@ class SessionWriter:
                 "this recorder released the session", "resume the session to record more"
             )
         if self.end is not None:
-            raise self.end.later from self.end.cause
+            raise self.end.later
         if self._half_done:
             raise RecorderEndedError(
                 "an append of this recorder was interrupted half-way",

@@ -78,7 +78,7 @@ def test_a_resumed_recorder_stands_where_the_session_stood(ws: Workspace) -> Non
 
 
 def test_after_an_outage_the_session_goes_on_by_a_resume_and_the_old_recorder_says_so(
-    ws: Workspace,
+    ws: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the log long back a recorder answered "disk full, then try again" for ever."""
     state: dict[str, object] = {"n": 0}
@@ -109,10 +109,13 @@ def test_after_an_outage_the_session_goes_on_by_a_resume_and_the_old_recorder_sa
             state["n"] = 2
     assert verdict(ws) == "ok"
     assert ws.session("s").status == "closed"
+    ws.log._own.writer.report_unheard()
+    assert not caplog.records, "what failed with the append that was told is told again at exit"
 
 
 def fill(session: SessionRecorder, state: dict[str, object]) -> None:
     for number in range(10):
+        session.record_tool_call("look", "x" * 20_000)
         with session.call("add", {"n": number}):
             state[f"text{number}"] = "x" * 20_000
 
