@@ -6,6 +6,7 @@
     `AccessDenied`         TLS, authentication or an ACL refused
     `TopicMissing`         no such topic
     `OffsetOutOfRange`     the position asked for is not in the log (any more)
+    `CodecMissing`         records are compressed in a way that cannot be read here
     `RecordsCorrupt`       what the broker sent fails its checksum, or cannot be taken apart
     `RequestRefused`       the brokers, or the library, refuse what was asked: do not repeat it
     `ProducerFenced`       a newer producer has this transactional id
@@ -83,6 +84,14 @@ class OffsetOutOfRange(ClientFault):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class CodecMissing(ClientFault):
+    """Records are compressed with a codec whose package is not installed here."""
+
+    def __init__(self, message: str, *, package: str) -> None:
+        super().__init__(message)
+        self.package = package
 
 
 class RecordsCorrupt(ClientFault):

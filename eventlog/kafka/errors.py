@@ -8,6 +8,7 @@ from eventlog.errors import ConfigError, LogUnavailableError, SteplogError
 from eventlog.kafka.client_errors import (
     AccessDenied,
     ClientFault,
+    CodecMissing,
     RecordsRefused,
     RequestRefused,
     TopicMissing,
@@ -35,6 +36,10 @@ def as_ours(fault: ClientFault) -> SteplogError:
     if isinstance(fault, AccessDenied):
         return ConfigError(
             str(fault), hint="see docs/kafka.md for the settings and the rights that are needed"
+        )
+    if isinstance(fault, CodecMissing):
+        return ConfigError(
+            str(fault), hint=f"install the package {fault.package}; see docs/kafka.md, Limits"
         )
     if isinstance(fault, RequestRefused):
         return ConfigError(str(fault), hint="the same is refused again: see what it names")

@@ -4,12 +4,15 @@ Messages name the bootstrap servers and the topic. Of other exceptions than Kafk
 kind is told: they may hold settings, and settings may hold a password.
 """
 
+import re
 from functools import cache
+from typing import Final
 
 from eventlog.kafka.client_errors import (
     AccessDenied,
     BrokersUnavailable,
     ClientFault,
+    CodecMissing,
     ProducerBroken,
     ProducerFenced,
     RecordsCorrupt,
@@ -18,12 +21,16 @@ from eventlog.kafka.client_errors import (
     TopicMissing,
     error_in_words,
 )
+from eventlog.kafka.codecs import package_for
 
 FENCED_STATE = "BUMPING_PRODUCER_EPOCH"
 """Where kafka-python says only this, its answer to a broker that had refused the epoch."""
 
 REFUSED_HANDSHAKES = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "UNKNOWN_CA")
 """OpenSSL's reasons that do not go away by trying again; the library tells them in words."""
+
+_CODEC: Final = re.compile(r"Libraries for (\w+) compression")
+"""What kafka-python says where a codec's package is missing."""
 
 
 @cache
@@ -81,11 +88,24 @@ def to_fault(error: BaseException, place: str) -> ClientFault:
         return ProducerFenced(message)
     if isinstance(error, errors.UnknownTopicOrPartitionError | errors.UnknownTopicIdError):
         return TopicMissing.at(place)
-    if isinstance(error, errors.CorruptRecordError | errors.UnsupportedCodecError):
+    if isinstance(error, errors.UnsupportedCodecError):
+        return _codec_missing(error, place)
+    if isinstance(error, errors.CorruptRecordError):
         return RecordsCorrupt(message)
     if isinstance(error, errors.RetriableError | OSError | RuntimeError):
         return BrokersUnavailable(message)
     return RequestRefused(message)
+
+
+def _codec_missing(error: BaseException, place: str) -> ClientFault:
+    named = _CODEC.search(str(error))
+    if named is None:
+        return RecordsCorrupt(f"{place}: {told(error)}")
+    package = package_for(named[1])
+    return CodecMissing(
+        f"{place} holds records compressed with {named[1]}, which needs the package {package} here",
+        package=package,
+    )
 
 
 def to_producer_fault(

@@ -96,6 +96,29 @@ def set_fetch_wait(consumer: Any, wait_ms: int) -> None:
     consumer._fetcher.config["fetch_max_wait_ms"] = wait_ms
 
 
+def partition_in_hand(consumer: Any) -> int | None:
+    """The partition whose records the consumer was taking apart when it raised an error."""
+    part = consumer._fetcher._next_partition_records
+    return None if part is None else int(part.topic_partition.partition)
+
+
+def never_spin(consumer: Any) -> None:
+    """Records whose taking apart failed once are asked for again.
+
+    By itself the library may turn in a circle over them, in one call, without an end.
+    """
+    append = consumer._fetcher._append
+
+    def append_or_drop(drained: Any, part: Any, *options: Any) -> int:
+        count = int(append(drained, part, *options))
+        # Nothing came of it, and it is not through: so nothing ever will.
+        if not count and part:
+            part.drain()
+        return count
+
+    consumer._fetcher._append = append_or_drop
+
+
 def positions_of(consumer: Any) -> Iterator[tuple[int, int]]:
     """(partition, next offset) of each partition read.
 

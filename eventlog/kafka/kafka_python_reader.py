@@ -13,7 +13,12 @@ from eventlog.kafka.client import TopicReader, TopicRecord
 from eventlog.kafka.client_errors import BrokersUnavailable, ClientFault, OffsetOutOfRange
 from eventlog.kafka.inherited import watch
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
-from eventlog.kafka.kafka_python_inside import positions_of, set_fetch_wait
+from eventlog.kafka.kafka_python_inside import (
+    never_spin,
+    partition_in_hand,
+    positions_of,
+    set_fetch_wait,
+)
 from eventlog.kafka.kafka_python_offsets import OffsetWatch
 from eventlog.kafka.kafka_python_opening import Make, Opening, consumer_maker
 from eventlog.kafka.kafka_python_setup import Endpoint
@@ -119,6 +124,7 @@ class KafkaPythonReader(TopicReader):
                 raise
             return False
         self._quiet_s, self._is_idle = 0.0, False
+        never_spin(self._consumer)
         self._move()
         return True
 
@@ -176,8 +182,12 @@ class KafkaPythonReader(TopicReader):
 
     def _fault(self, error: Exception) -> ClientFault | None:
         """What an exception comes to; None if it holds no more."""
-        from kafka.errors import LogTruncationError, OffsetOutOfRangeError
+        from kafka.errors import LogTruncationError, OffsetOutOfRangeError, UnsupportedCodecError
 
+        if isinstance(error, UnsupportedCodecError):
+            part = partition_in_hand(self._consumer)
+            where = "" if part is None else f": partition {part}"
+            return to_fault(error, f"{self._endpoint.place}{where}")
         if isinstance(error, OffsetOutOfRangeError) and error.args:
             wrong = {each.partition: offset for each, offset in error.args[0].items()}
         elif isinstance(error, LogTruncationError):

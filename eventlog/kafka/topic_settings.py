@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from shlex import quote
 from typing import Final, Literal, NamedTuple
 
+from eventlog.kafka.codecs import missing_package
+
 PARTITIONS_DEFAULT: Final = 64
 """Fixed for the life of a topic, since a session's partition follows from their number: so rather
 more than fewer. Each is a unit of order, of reading and of sealing at once. But a transaction pays
@@ -125,6 +127,18 @@ def judge_topic(
     yield _judge_copies(copies, settings)
     for rule in _RULES:
         yield rule.judge(topic, settings, bootstrap)
+    codec = settings.get("compression.type", "")
+    package = missing_package(codec)
+    if package is not None:
+        yield TopicFinding(
+            "compression.type",
+            "failed",
+            codec,
+            "producer",
+            f"no event can be read without the package {package}, which is not here: install it "
+            "on every machine that reads, and "
+            + alter_command(topic, "compression.type", "producer", bootstrap),
+        )
 
 
 def judge_wishes(

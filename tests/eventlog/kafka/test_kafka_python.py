@@ -3,10 +3,12 @@
 import logging
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
+from kafka.consumer.fetcher import Fetcher
 from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from kafka.producer.sender import Sender
@@ -18,6 +20,7 @@ from eventlog.kafka.client_errors import (
     AccessDenied,
     BrokersUnavailable,
     ClientFault,
+    CodecMissing,
     OffsetOutOfRange,
     ProducerBroken,
     ProducerFenced,
@@ -27,6 +30,7 @@ from eventlog.kafka.client_errors import (
     TopicMissing,
 )
 from eventlog.kafka.connection import open_client
+from eventlog.kafka.errors import as_ours
 from eventlog.kafka.kafka_python_faults import (
     is_refusal,
     library_faults,
@@ -34,11 +38,13 @@ from eventlog.kafka.kafka_python_faults import (
     to_producer_fault,
 )
 from eventlog.kafka.kafka_python_gate import Gate
+from eventlog.kafka.kafka_python_inside import never_spin
 from eventlog.kafka.kafka_python_network import Network
 from eventlog.kafka.kafka_python_reader import KafkaPythonReader
 from eventlog.kafka.kafka_python_setup import make_endpoint, quieten_library
 from eventlog.kafka.security import KafkaSecurity
 
+NO_LZ4 = "Libraries for lz4 compression codec not found"
 NOWHERE = {"bootstrap_servers": ["127.0.0.1:1"], "api_version": (2, 4)}
 
 
@@ -149,6 +155,8 @@ def test_no_question_for_a_topic_creates_it() -> None:
         (errors.KafkaConnectionError("[SSL: CERTIFICATE_VERIFY_FAILED] no"), AccessDenied),
         (errors.UnknownTopicOrPartitionError(), TopicMissing),
         (errors.CorruptRecordError("crc"), RecordsCorrupt),
+        (errors.UnsupportedCodecError("Unrecognized compression type: 7"), RecordsCorrupt),
+        (errors.UnsupportedCodecError(NO_LZ4), CodecMissing),
         (errors.KafkaTimeoutError("late"), BrokersUnavailable),
         (errors.KafkaConnectionError("refused"), BrokersUnavailable),
         (errors.NodeNotReadyError("1"), BrokersUnavailable),
@@ -294,6 +302,9 @@ def test_the_inside_of_the_library_is_as_we_use_it() -> None:
     assert consumer._subscription.assignment == {}
     assert consumer._client.cluster is consumer._cluster
     assert "fetch_max_wait_ms" in consumer._fetcher.config
+    assert consumer._fetcher._next_partition_records is None
+    assert callable(consumer._fetcher._append)
+    assert callable(Fetcher.PartitionRecords.drain)
     consumer.close()
 
 
@@ -338,3 +349,42 @@ def test_a_log_that_was_cut_and_grew_again_is_out_of_range() -> None:
     out = caught.value
     assert (out.partition, out.offset, out.start, out.end) == (3, 18, 0, 20)
     assert reader._consumer is None  # It would raise the same for ever.
+
+
+def test_a_codec_whose_package_is_missing_is_named_with_partition_and_package() -> None:
+    class Compressed:
+        def __init__(self) -> None:
+            part = SimpleNamespace(topic_partition=TopicPartition("topic", 3))
+            self._fetcher = SimpleNamespace(_next_partition_records=part)
+
+        def poll(self, **options: Any) -> Any:
+            raise errors.UnsupportedCodecError(NO_LZ4)
+
+    endpoint = make_endpoint(("h:1",), "topic", None)
+    reader = KafkaPythonReader(endpoint, _Ends(), committed=True)  # type: ignore[arg-type]
+    reader.seek({3: 0})
+    reader._consumer = Compressed()
+    with pytest.raises(CodecMissing) as caught:
+        reader.fetch(1.0)
+    error = as_ours(caught.value)
+    assert isinstance(error, ConfigError)
+    assert "partition 3 holds records compressed with lz4, which needs the package lz4 here" in str(
+        error
+    )
+
+
+def test_a_consumer_never_turns_in_a_circle_over_records_that_failed() -> None:
+    class Failed:
+        is_left = True
+
+        def __bool__(self) -> bool:
+            return self.is_left
+
+        def drain(self) -> None:
+            self.is_left = False
+
+    part = Failed()
+    fetcher = SimpleNamespace(_append=lambda *_: 0)
+    never_spin(SimpleNamespace(_fetcher=fetcher))
+    assert fetcher._append({}, part, 1, True) == 0
+    assert not part

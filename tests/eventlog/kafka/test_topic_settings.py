@@ -3,6 +3,7 @@
 import pytest
 
 from eventlog.codec import EVENT_BYTES_MAX, TEXT_BYTES_MAX
+from eventlog.kafka import codecs
 from eventlog.kafka.committer import TRANSACTION_BYTES_MAX
 from eventlog.kafka.topic_settings import (
     BATCH_BYTES_MADE,
@@ -194,3 +195,18 @@ def test_a_batch_takes_the_largest_event_and_a_whole_transaction() -> None:
     assert EVENT_BYTES_MAX + TEXT_BYTES_MAX + per_record < BATCH_BYTES_MIN
     assert TRANSACTION_BYTES_MAX + 500 * per_record < BATCH_BYTES_MIN
     assert BATCH_BYTES_MADE >= BATCH_BYTES_MIN
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_a_topic_whose_records_could_not_be_read_here(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**plan_topic(3).settings, "compression.type": codec}
+    monkeypatch.setattr(codecs, "find_spec", lambda _: None)
+    (found,) = verdicts(settings).values()
+    assert (found.name, found.verdict, found.found) == ("compression.type", "failed", codec)
+    assert codec in found.fix
+    assert "compression.type=producer" in found.fix
+    monkeypatch.setattr(codecs, "find_spec", lambda name: name)
+    assert verdicts(settings) == {}
+    assert verdicts({**settings, "compression.type": "producer"}) == {}
