@@ -270,7 +270,7 @@ class TopicWriter:
             return
         # Brokers that do not answer will not commit either, and say so then.
         with suppress(LogUnavailableError):
-            self._mirror.refresh((), timeout_s=self._left_s() / LOOK_SHARE)
+            self._mirror.require_same_topic(self._left_s() / LOOK_SHARE)
         self._next_look = time.monotonic() + LOOK_EVERY_S
 
     def _renew(self, deadline: float, reread: Callable[[], None]) -> None:

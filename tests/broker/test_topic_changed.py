@@ -8,7 +8,6 @@ from eventlog.errors import TopicChangedError
 from eventlog.kafka import topic_writer
 from eventlog.kafka.connection import open_client
 from eventlog.kafka_log import KafkaLog
-from eventlog.mirroring import source_watch
 from tests.support.brokers import KafkaAddress
 from tests.support.recorded import append_all, seeded_chain
 
@@ -17,7 +16,6 @@ def test_the_writer_looks_at_the_topic_now_and_then(
     kafka_broker: KafkaAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_writer, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(source_watch, "IDENTIFY_EVERY_S", 0.0)
     topic = kafka_broker.new_topic()
     bootstrap = kafka_broker.bootstrap.split(",")
     client = open_client(bootstrap, topic)
