@@ -393,10 +393,10 @@ def killed(folder: Path, kills: int, seed: int) -> None:
 
         children = start_world(2, folder, partial(_save_steps, first, ckpt, writing))
         os.close(writing)
-        os.read(reading, 1)
+        _await_save(reading)
         begun = time.monotonic()
         if number % 4 == 3 or not spans:
-            os.read(reading, 1)  # let one save come to its end; it gives the span of one
+            _await_save(reading)  # let one save come to its end; it gives the span of one
             spans.append(time.monotonic() - begun)
         time.sleep(chance.uniform(0, 1.1 * min(spans)))
         victims = children if chance.random() < 0.5 else [chance.choice(children)]
@@ -415,6 +415,10 @@ def killed(folder: Path, kills: int, seed: int) -> None:
     print(seen, flush=True)
     assert seen["old"] or kills < 10
     assert seen["new"] or kills < 10
+
+
+def _await_save(reading: int) -> None:
+    assert os.read(reading, 1) == b".", "the ranks ended before they were killed"
 
 
 def _save_steps(first: int, ckpt: Path, writing: int, rank: int) -> None:
