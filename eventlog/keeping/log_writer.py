@@ -28,7 +28,7 @@ from eventlog.keeping.requests import Committer, Failed, Outcomes, Request, give
 CommitterT = TypeVar("CommitterT", bound=Committer)
 
 IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Events submitted and not answered yet; more must wait. One larger batch may go alone."""
+"""Held by what was submitted and is not answered yet; more must wait. A larger batch goes alone."""
 DEADLINE_S: Final = 30.0
 """How long a submission waits for room, and a request for its turn to write."""
 COMMIT_DEADLINE_S: Final = 60.0
@@ -66,7 +66,7 @@ class LogWriter(Generic[CommitterT]):
         self._stopping = False
         self._batch: list[Request] = []
         """What is with the committer and has no answer yet; used with the lock held."""
-        self._taken_bytes = 0
+        self._taken_bytes = self._taken_held = 0
         self._is_overdue = False
         self._is_busy = False
         self._phase = 0
@@ -83,7 +83,7 @@ class LogWriter(Generic[CommitterT]):
 
     def submit(self, request: Request) -> None:
         """Queue a request. Raises `LogUnavailableError` where no room comes free in time."""
-        size = request.size_bytes
+        size = request.held_bytes or request.size_bytes
         deadline = time.monotonic() + self.wait_deadline_s
         while not self._enqueue(request, size):
             if time.monotonic() >= deadline:
@@ -235,6 +235,7 @@ class LogWriter(Generic[CommitterT]):
             ):
                 request = self._waiting.popleft()[1]
                 self._taken_bytes += request.size_bytes
+                self._taken_held += request.held_bytes or request.size_bytes
                 if request.answer.set_running_or_notify_cancel():
                     self._batch.append(request)
             return tuple(self._batch)
@@ -246,8 +247,8 @@ class LogWriter(Generic[CommitterT]):
             in_time = not self._is_overdue
             self._is_overdue = False
             self._batch.clear()
-            self._in_flight_bytes -= self._taken_bytes
-            self._taken_bytes = 0
+            self._in_flight_bytes -= self._taken_held
+            self._taken_bytes = self._taken_held = 0
             return in_time
 
     def _mind_deadlines(self) -> None:
@@ -276,7 +277,9 @@ class LogWriter(Generic[CommitterT]):
         with self._lock:
             while self._waiting and self._waiting[0][0] < now:
                 late.append(self._waiting.popleft()[1])
-            self._in_flight_bytes -= sum(request.size_bytes for request in late)
+            self._in_flight_bytes -= sum(
+                request.held_bytes or request.size_bytes for request in late
+            )
         if self.committer.waits_for_lock:
             what = (
                 f"another process has held {self.committer.place} locked for "

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from eventlog.errors import SteplogError
 from eventlog.keeping.awaited import Hearing
 
 
@@ -35,9 +36,10 @@ class Answer(Protocol):
 class Request(NamedTuple):
     """Work for the writer: `run` with the keeper's store; `answer` gets what it returns or raises.
 
-    `session_ids` are the sessions it may write to; `size_bytes` what it holds in memory.
-    `reconciles`: it is served although its sessions are blocked, and settles them. `deadline` is
-    when it should have an answer, on the monotonic clock: for keepers that try again until then.
+    `session_ids` are the sessions it may write to; `size_bytes` what is to be written, and
+    `held_bytes` what it holds in memory, where that is known to be more. `reconciles`: it is served
+    although its sessions are blocked, and settles them. `deadline` is when it should have an
+    answer, on the monotonic clock: for keepers that try again until then.
     """
 
     run: Callable[[Any], Any]
@@ -46,6 +48,7 @@ class Request(NamedTuple):
     size_bytes: int = 0
     reconciles: bool = False
     deadline: float = math.inf
+    held_bytes: int = 0
 
 
 class Failed(NamedTuple):
@@ -100,6 +103,9 @@ def give_answers(outcomes: Outcomes) -> None:
         if not answer.running() and not answer.set_running_or_notify_cancel():
             continue
         if isinstance(result, Failed):
+            if isinstance(result.error, SteplogError):
+                # It would hold on to all that was being served, until the garbage is collected.
+                result.error.__traceback__ = None
             answer.set_exception(result.error)
         else:
             answer.set_result(result)
