@@ -46,7 +46,8 @@ from snapshots.checkpoint_manifest import (
 from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.part_writer import PENDING_PARTS_MAX
-from snapshots.shard_writer import THREADS, THREADS_MAX, bytes_view, dtype_name
+from snapshots.shard_bytes import bytes_view, dtype_name
+from snapshots.shard_writer import THREADS, THREADS_MAX
 
 
 class _Begun(NamedTuple):

@@ -28,7 +28,6 @@ from eventlog.canonical import encode
 from eventlog.errors import CheckpointError, ValueNotEncodableError
 from eventlog.version import VERSION
 from snapshots.checkpoint_manifest import (
-    ITEM_BYTES,
     NAME_CHARACTERS_MAX,
     VALUE_BYTES_MAX,
     CheckpointRef,
@@ -42,6 +41,7 @@ from snapshots.checkpoint_manifest import (
 from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
 from snapshots.part_writer import PartWriter
+from snapshots.shard_bytes import bytes_of, dtype_name
 
 THREADS: Final = 4
 """Threads that encode, hash and write, for each rank; while some wait for the disk, others work."""
@@ -257,43 +257,11 @@ class ShardWriter(StorageWriter):
                 hint="use a planner that gives tensors",
                 tensor=name,
             )
-        raw, item_bytes = _bytes_of(name, tensor)
+        raw, item_bytes = bytes_of(name, tensor)
         base = None
         if ancestor is not None:
             base = _same_chunk(ancestor.manifest, item.index, tensor)
         return tuple(tensor.shape), writer.add_chunk(name, raw, item_bytes, base), None
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """torch's short name of a dtype, as manifests hold it."""
-    return str(dtype).removeprefix("torch.")
-
-
-def bytes_view(data: torch.Tensor) -> memoryview:
-    """The memory of a flat tensor of uint8."""
-    return memoryview(data.numpy().data) if data.numel() else memoryview(b"")
-
-
-def _bytes_of(name: str, tensor: torch.Tensor) -> tuple[memoryview, int]:
-    """A tensor's bytes in C order, without a copy where it lies so in memory, and its item size."""
-    item_bytes = ITEM_BYTES.get(dtype_name(tensor.dtype))
-    odd = (
-        f"dtype {tensor.dtype}"
-        if item_bytes is None
-        else f"layout {tensor.layout}"
-        if tensor.layout is not torch.strided
-        else "device meta"
-        if tensor.is_meta
-        else None
-    )
-    if odd is not None or item_bytes is None:
-        raise CheckpointError(
-            f"tensor {name!r} has the {odd}, which is not kept",
-            hint="save a dense tensor of a plain dtype",
-            tensor=name,
-        )
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    return bytes_view(plain.reshape(-1).view(torch.uint8)), item_bytes
 
 
 def _canonical_value(name: str, index: MetadataIndex, planner: SavePlanner) -> bytes:
