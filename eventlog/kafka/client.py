@@ -110,7 +110,10 @@ class TopicReader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections. Idempotent."""
+        """Let go of connections for good: a later, or waiting, `fetch` raises ClientClosed.
+
+        Any thread; idempotent.
+        """
 
 
 class TopicClient(ABC):
@@ -186,4 +189,8 @@ class TopicClient(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the client itself keeps; readers and producers stay open. Idempotent."""
+        """Let go of what the client itself keeps, for good; readers and producers stay open.
+
+        Whatever asks the brokers later, or waits for them now, raises ClientClosed: also a reader's
+        questions about offsets. Any thread; idempotent.
+        """

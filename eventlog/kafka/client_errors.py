@@ -3,6 +3,7 @@
 `ClientFault`
     `BrokersUnavailable`   not reached in time, nothing was written: try again
                            (`unreached.BrokersUnreached`: not even connected)
+    `ClientClosed`         the client or reader was closed, maybe while it was asked
     `AccessDenied`         TLS, authentication or an ACL refused
     `TopicMissing`         no such topic
     `OffsetOutOfRange`     the position asked for is not in the log (any more)
@@ -57,6 +58,13 @@ class BrokersUnavailable(ClientFault):
         if self.waited_s is None:
             return self.message
         return f"{self.message} (waited {self.waited_s:.{0 if self.waited_s >= 1 else 1}f} s)"
+
+
+class ClientClosed(ClientFault):
+    """It was closed, before it was asked or meanwhile. Nothing is opened any more."""
+
+    def __init__(self) -> None:
+        super().__init__("this handle is closed")
 
 
 class AccessDenied(ClientFault):

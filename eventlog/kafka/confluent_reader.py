@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from eventlog.kafka.client import TopicReader, TopicRecord
-from eventlog.kafka.client_errors import BrokersUnavailable
+from eventlog.kafka.client_errors import BrokersUnavailable, ClientClosed
 from eventlog.kafka.confluent_setup import (
     Troubles,
     exception_to_fault,
@@ -43,6 +43,7 @@ class ConfluentReader(TopicReader):
         self._isolation = "read_committed" if committed else "read_uncommitted"
         self._troubles = Troubles()
         self._consumer: Any = None
+        self._is_closed = False
         self._positions: dict[int, int] = {}
         self._assigned: dict[int, int] = {}
         """Where the library reads on: equal to the positions, unless they were set elsewhere. Empty
@@ -61,18 +62,21 @@ class ConfluentReader(TopicReader):
 
     def fetch(self, timeout_s: float) -> list[TopicRecord]:
         deadline = time.monotonic() + timeout_s
+        self._require_open()
         if not self._positions:
             return []
         try:
             return self._records_by(self._move(), deadline)
         except library_faults() as error:
             self._assigned = {}
+            self._require_open()
             raise exception_to_fault(error, self._place) from error
 
     def positions(self) -> dict[int, int]:
         return dict(self._positions)
 
     def close(self) -> None:
+        self._is_closed = True
         consumer, self._consumer, self._assigned = self._consumer, None, {}
         if consumer is not None:
             threading.Thread(target=consumer.close, name="steplog-kafka-close", daemon=True).start()
@@ -82,6 +86,10 @@ class ConfluentReader(TopicReader):
         inherited = [self._consumer]
         self._consumer, self._assigned = None, {}
         return inherited
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed
 
     @property
     def _place(self) -> str:
@@ -116,6 +124,9 @@ class ConfluentReader(TopicReader):
 
         if self._consumer is None:
             self._consumer = self._open()
+            if self._is_closed:
+                self.close()  # Closed between: who closed it has not seen this one.
+                raise ClientClosed
         # The library moves on before we have its messages: an interrupt may lose them.
         at, self._assigned = self._assigned, {}
         if at != self._positions:

@@ -1,4 +1,5 @@
-"""Calls that may hang, with a deadline: `run_within`, and `LateCall` for one with several waits.
+"""Calls that may hang, with a deadline: `run_within`, and `LateCall` for one with several waits;
+and `TimedLock`, a lock that is waited for with a deadline.
 
 For what is rare (connecting, administration): the call runs in a daemon thread, which is left
 behind when the time is up. Whoever leaves it must see to it that it ends.
@@ -80,6 +81,34 @@ class LateCall(Generic[T]):
         for result in results:
             with suppress(*self._faults):
                 self._discard(result)
+
+
+class TimedLock:
+    """Held by one thread at a time. Whenever a Ctrl-C comes, it is not held for good."""
+
+    def __init__(self) -> None:
+        # It knows who holds it: so whoever was interrupted just after it was acquired can tell.
+        self._lock = threading.RLock()
+
+    def hold(self, timeout_s: float, work: Callable[[], T]) -> T:
+        """What `work` returns, done while the lock is held. Not to be nested.
+
+        Raises `DeadlinePassed` if it was not free in time.
+        """
+        try:
+            try:
+                if not self._lock.acquire(timeout=max(0.0, timeout_s)):
+                    raise DeadlinePassed
+                return work()
+            finally:
+                self._let_go()
+        finally:
+            self._let_go()  # The one before may have been interrupted.
+
+    def _let_go(self) -> None:
+        with suppress(RuntimeError):  # It is not ours (any more).
+            while True:
+                self._lock.release()
 
 
 def run_within(

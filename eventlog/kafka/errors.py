@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from eventlog.errors import ConfigError, LogUnavailableError, SteplogError
+from eventlog.errors import ConfigError, LogError, LogUnavailableError, SteplogError
 from eventlog.kafka.client_errors import (
     AccessDenied,
+    ClientClosed,
     ClientFault,
     CodecMissing,
     RecordsRefused,
@@ -37,6 +38,8 @@ def as_ours(fault: ClientFault) -> SteplogError:
         return ConfigError(
             str(fault), hint="see docs/kafka.md for the settings and the rights that are needed"
         )
+    if isinstance(fault, ClientClosed):
+        return LogError(str(fault), hint="open the log again")
     if isinstance(fault, CodecMissing):
         return ConfigError(
             str(fault), hint=f"install the package {fault.package}; see docs/kafka.md, Limits"

@@ -4,7 +4,6 @@ Rare and slow questions: each runs within its time in a thread of its own, and i
 brokers cannot answer. A client that did not answer in time is given up.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from eventlog.kafka.client import TopicDescription, TopicIdentity
 from eventlog.kafka.client_errors import BrokersUnavailable
-from eventlog.kafka.deadline import DeadlinePassed, run_within
+from eventlog.kafka.deadline import DeadlinePassed, TimedLock, run_within
 from eventlog.kafka.inherited import watch
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
 from eventlog.kafka.kafka_python_opening import Opening, make_admin
@@ -28,20 +27,20 @@ class Administration:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._lock = threading.Lock()
+        self._lock = TimedLock()
         self._opening = Opening(endpoint, make_admin, [])
         watch(self)
 
     def close(self) -> None:
-        """Let go of the connection: who still waits for an answer is told that there is none.
+        """Let go of the connection: whoever still waits, or asks later, meets ClientClosed.
 
-        A later question opens another. Does not wait; any thread.
+        Does not wait; any thread.
         """
-        self._opening.give_up()
+        self._opening.close()
 
     def forget_inherited(self) -> Iterable[object]:
         """In a forked child: it opens an admin client of its own."""
-        self._lock = threading.Lock()
+        self._lock = TimedLock()
         return self._opening.inherited()
 
     def describe(self, topic: str, timeout_s: float) -> TopicDescription:
@@ -208,28 +207,33 @@ class Administration:
                     deadline - time.monotonic(),
                     partial(question, admin),
                     faults=library_faults(),
-                    look=lambda: self._endpoint.wait.go_on(""),
+                    look=self._look,
                 )
             except DeadlinePassed:
-                self.close()
+                self._opening.give_up()
                 raise BrokersUnavailable(f"{place}: no answer") from None
             except library_faults() as error:
+                self._opening.require_open()
                 fault = to_fault(error, place)
                 is_over = time.monotonic() + RETRY_S >= deadline
                 if is_over or not isinstance(fault, BrokersUnavailable):
                     raise fault from error
                 if isinstance(error, RuntimeError):
-                    self.close()  # The library's own thread has ended.
+                    self._opening.give_up()  # The library's own thread has ended.
             time.sleep(RETRY_S)
 
     def _opened(self, deadline: float) -> Any:
-        left_s = max(0.0, deadline - time.monotonic())
-        if not self._lock.acquire(timeout=left_s):
-            raise BrokersUnavailable(f"{self._endpoint.place}: no answer")
         try:
-            return self._opening.object_within(deadline - time.monotonic())
-        finally:
-            self._lock.release()
+            return self._lock.hold(
+                deadline - time.monotonic(),
+                lambda: self._opening.object_within(deadline - time.monotonic()),
+            )
+        except DeadlinePassed:
+            raise BrokersUnavailable(f"{self._endpoint.place}: no answer") from None
+
+    def _look(self) -> None:
+        self._opening.require_open()
+        self._endpoint.wait.go_on("")
 
 
 def _values(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

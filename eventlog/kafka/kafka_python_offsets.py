@@ -4,12 +4,12 @@ A consumer of its own that reads nothing, and sees uncommitted records: one that
 committed is told the last stable offset, and events that were acknowledged may lie after it.
 """
 
-import threading
 import time
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from eventlog.kafka.client_errors import AccessDenied, BrokersUnavailable, TopicMissing
+from eventlog.kafka.deadline import DeadlinePassed, TimedLock
 from eventlog.kafka.inherited import watch
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
 from eventlog.kafka.kafka_python_inside import network_of
@@ -25,7 +25,7 @@ class OffsetWatch:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._lock = threading.Lock()
+        self._lock = TimedLock()
         self._opening = Opening(endpoint, consumer_maker(), [endpoint.topic])
         self._consumer: Any = None
         watch(self)
@@ -39,16 +39,16 @@ class OffsetWatch:
         return self._ask("beginning_offsets", partitions, timeout_s)
 
     def close(self) -> None:
-        """Let go of the connection: who still waits for an answer is told that there is none.
+        """Let go of the connection: whoever still waits, or asks later, meets ClientClosed.
 
-        A later question opens another. Does not wait; any thread.
+        Does not wait; any thread.
         """
-        self._opening.give_up()
+        self._opening.close()
 
     def forget_inherited(self) -> Iterable[object]:
         """In a forked child: it opens a consumer of its own."""
         inherited = [self._consumer, *self._opening.inherited()]
-        self._consumer, self._lock = None, threading.Lock()
+        self._consumer, self._lock = None, TimedLock()
         return inherited
 
     def _ask(self, question: str, partitions: Collection[int], timeout_s: float) -> dict[int, int]:
@@ -56,18 +56,22 @@ class OffsetWatch:
             return {}
         began_at = time.monotonic()
         deadline = began_at + timeout_s
-        if not self._lock.acquire(timeout=max(0.0, timeout_s)):
-            raise BrokersUnavailable(f"{self._endpoint.place}: no answer", waited_s=timeout_s)
-        try:
+
+        def answer() -> dict[int, int]:
             self._consumer = self._opening.object_within(deadline - time.monotonic())
-            offsets = self._offsets(question, partitions, deadline)
-            self._endpoint.wait.end()
-            return offsets
+            return self._offsets(question, partitions, deadline)
+
+        try:
+            offsets = self._lock.hold(timeout_s, answer)
+        except DeadlinePassed:
+            raise BrokersUnavailable(
+                f"{self._endpoint.place}: no answer", waited_s=timeout_s
+            ) from None
         except BrokersUnavailable as fault:
             fault.waited_s = time.monotonic() - began_at
             raise
-        finally:
-            self._lock.release()
+        self._endpoint.wait.end()
+        return offsets
 
     def _offsets(
         self, question: str, partitions: Collection[int], deadline: float
@@ -86,11 +90,13 @@ class OffsetWatch:
                 offsets = getattr(consumer, question)(wanted)
                 return {each.partition: offsets[each] for each in wanted}
             except KafkaTimeoutError as error:
+                self._opening.require_open()
                 self._endpoint.wait.go_on("")
                 self._require_topic(min(left_s, _TURN_S))
                 if deadline - time.monotonic() <= 0:
                     raise self._late(question) from error
             except library_faults() as error:
+                self._opening.require_open()
                 fault = to_fault(error, self._endpoint.place)
                 is_out_of_reach = isinstance(fault, BrokersUnavailable)
                 raise (self._late(question) if is_out_of_reach else fault) from error

@@ -11,7 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from eventlog.kafka.client_errors import AccessDenied, BrokersUnavailable, ClientFault
+from eventlog.kafka.client_errors import (
+    AccessDenied,
+    BrokersUnavailable,
+    ClientClosed,
+    ClientFault,
+)
 from eventlog.kafka.deadline import DeadlinePassed, LateCall
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault
 from eventlog.kafka.kafka_python_network import Network
@@ -61,21 +66,29 @@ class Opening:
         self._topics = topics
         self._network = Network(topics)
         self._call: LateCall[Any] | None = None
+        self._is_closed = False
 
     def object_within(self, timeout_s: float) -> Any:
         """The object; an attempt that is under way goes on after the time is up.
 
-        Raises BrokersUnavailable, AccessDenied.
+        Raises BrokersUnavailable, AccessDenied, and ClientClosed also where it is closed meanwhile.
         """
         place = self._endpoint.place
         began_at = time.monotonic()
-        if self._call is None:
-            self._call = self._begin()
+        self.require_open()
+        call = self._call
+        if call is None:
+            call = self._call = self._begin()
+        if self._is_closed:
+            self.give_up()  # Closed between: who closed it has not seen this one.
         try:
-            return self._call.wait(timeout_s, self._look)
+            found = call.wait(timeout_s, self._look)
+            self.require_open()
+            return found
         except DeadlinePassed:
             raise self._unreached(began_at) from None
         except library_faults() as error:
+            self.require_open()
             fault = to_fault(error, place)
             is_out_of_reach = isinstance(fault, BrokersUnavailable)
             told = self._unreached(began_at) if is_out_of_reach else fault
@@ -94,6 +107,16 @@ class Opening:
                 close_aside(self._network.client)
             self._network = Network(self._topics)
 
+    def close(self) -> None:
+        """Close the object for good: nothing is opened any more. Any thread; idempotent."""
+        self._is_closed = True
+        self.give_up()
+
+    def require_open(self) -> None:
+        """Raise ClientClosed where it was closed: whatever failed then, failed for that reason."""
+        if self._is_closed:
+            raise ClientClosed
+
     def inherited(self) -> list[object]:
         """In a forked child: what the parent had opened, which is forgotten here."""
         objects: list[object] = [self._call, self._network]
@@ -109,6 +132,7 @@ class Opening:
         return LateCall(lambda: make(**options), faults=library_faults(), discard=close_aside)
 
     def _look(self) -> None:
+        self.require_open()
         self._network.require_access(self._endpoint.place)
         self._endpoint.wait.go_on(self._network.trouble)
 

@@ -68,31 +68,33 @@ class KafkaPythonReader(TopicReader):
         was_astray, self._is_astray = self._is_astray, True
         self._positions = dict(positions)
         if was_astray:
-            self.close()
+            self._renew()
         elif self._consumer is not None and positions:
             self._move()
         self._is_astray = False
 
     def fetch(self, timeout_s: float) -> list[TopicRecord]:
         deadline = time.monotonic() + timeout_s
+        self._opening.require_open()
         if not self._positions:
             return []
         # Not in `except` or `finally`: an interrupt may come before either is reached.
         was_astray, self._is_astray = self._is_astray, True
         if was_astray:
-            self.close()
+            self._renew()
         try:
             found, positions = self._records_by(deadline)
         except BrokersUnavailable:
             self._is_astray = False
             raise
         except library_faults() as error:
+            self._opening.require_open()
             fault = self._fault(error)
             if isinstance(error, _out_of_range_error()):
                 self._is_astray = False
             else:
                 # After damaged records the library's consumer would run in a circle for ever.
-                self.close()
+                self._renew()
             if fault is None:
                 return []
             raise fault from error
@@ -104,6 +106,10 @@ class KafkaPythonReader(TopicReader):
         return dict(self._positions)
 
     def close(self) -> None:
+        self._opening.close()
+        self._consumer = None
+
+    def _renew(self) -> None:
         self._opening.give_up()
         self._consumer = None
 

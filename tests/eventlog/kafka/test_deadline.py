@@ -1,10 +1,13 @@
 """A call that hangs is left behind, and what it brings too late is thrown away."""
 
+import sys
 import threading
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from eventlog.kafka.deadline import DeadlinePassed, LateCall, run_within
+from eventlog.kafka.deadline import DeadlinePassed, LateCall, TimedLock, run_within
 
 FAULTS = (OSError,)
 
@@ -66,3 +69,54 @@ def test_a_look_ends_the_wait() -> None:
     with pytest.raises(KeyError):
         call.wait(30, look)
     may_go_on.set()
+
+
+def is_free(lock: TimedLock) -> bool:
+    """Whether another thread can hold it."""
+
+    def hold() -> bool:
+        try:
+            return lock.hold(0.0, lambda: True)
+        except DeadlinePassed:
+            return False
+
+    return run_within(10, hold, faults=FAULTS)
+
+
+def test_a_lock_that_is_held_is_waited_for_no_longer_than_wanted() -> None:
+    lock = TimedLock()
+    assert lock.hold(1.0, lambda: is_free(lock)) is False
+    assert is_free(lock)
+    with pytest.raises(ZeroDivisionError):
+        lock.hold(1.0, lambda: 1 // 0)
+    assert is_free(lock)
+
+
+def test_a_ctrl_c_at_any_line_keeps_no_lock() -> None:
+    moments = 0
+    while True:
+        lock, left = TimedLock(), moments
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename != TimedLock.hold.__code__.co_filename:
+                return None
+            if event == "line":
+                left -= 1
+                if left < 0:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            lock.hold(1.0, lambda: None)
+        except KeyboardInterrupt:
+            moments += 1
+        else:
+            break
+        finally:
+            sys.settrace(before)
+        assert is_free(lock), moments
+    assert moments > 8

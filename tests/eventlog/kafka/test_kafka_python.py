@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,11 @@ from kafka.producer.sender import Sender
 from kafka.producer.transaction_manager import TransactionalRequestResult, TransactionManager
 from kafka.protocol.producer import EndTxnRequest, InitProducerIdRequest, ProduceRequest
 
-from eventlog.errors import ConfigError
+from eventlog.errors import ConfigError, LogError
 from eventlog.kafka.client_errors import (
     AccessDenied,
     BrokersUnavailable,
+    ClientClosed,
     ClientFault,
     CodecMissing,
     OffsetOutOfRange,
@@ -29,7 +31,7 @@ from eventlog.kafka.client_errors import (
     RequestRefused,
     TopicMissing,
 )
-from eventlog.kafka.connection import open_client
+from eventlog.kafka.connection import CLIENTS, open_client
 from eventlog.kafka.errors import as_ours
 from eventlog.kafka.kafka_python_faults import (
     is_refusal,
@@ -388,3 +390,38 @@ def test_a_consumer_never_turns_in_a_circle_over_records_that_failed() -> None:
     never_spin(SimpleNamespace(_fetcher=fetcher))
     assert fetcher._append({}, part, 1, True) == 0
     assert not part
+
+
+@pytest.mark.parametrize("client_name", CLIENTS)
+def test_after_a_close_nothing_is_opened_any_more(client_name: str) -> None:
+    before = threading.active_count()
+    client = open_client(["127.0.0.1:1"], "t", client=client_name)
+    readers = [client.open_reader(committed=True), client.open_reader(committed=False)]
+    readers[1].seek({0: 0})
+    for each in (*readers, client):
+        each.close()
+    for question in (
+        lambda: readers[0].fetch(5.0),
+        lambda: readers[1].fetch(5.0),
+        lambda: readers[0].high_watermarks([0], 5.0),
+        lambda: readers[0].log_starts([0], 5.0),
+        lambda: client.identity(5.0),
+        lambda: client.group_offsets("g", 5.0),
+    ):
+        with pytest.raises(ClientClosed) as caught:
+            question()
+        error = as_ours(caught.value)
+        assert type(error) is LogError
+        assert "this handle is closed" in str(error)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("asks_offsets", [True, False])
+def test_who_waits_for_brokers_is_told_of_a_close_at_once(asks_offsets: bool) -> None:
+    client = open_client(["127.0.0.1:1"], "t")
+    reader = client.open_reader(committed=True)
+    began = time.monotonic()
+    threading.Timer(0.3, client.close).start()
+    with pytest.raises(ClientClosed):
+        reader.high_watermarks([0], 20.0) if asks_offsets else client.identity(20.0)
+    assert time.monotonic() - began < 5
