@@ -14,7 +14,7 @@ from typing import Final
 from weakref import WeakSet
 
 from eventlog.cut import Cut
-from eventlog.errors import LogError, LogUnavailableError
+from eventlog.errors import LogUnavailableError
 from eventlog.kafka.client import TopicClient
 from eventlog.keeping.fork_gate import gate
 from eventlog.log import Finding, LogRecord
@@ -25,6 +25,7 @@ from eventlog.mirroring.reader import MirrorReader
 from eventlog.mirroring.schema import MIRROR_FORM
 from eventlog.mirroring.sent_scan import SentScan
 from eventlog.mirroring.source_watch import FIRST_ANSWER_S
+from eventlog.mirroring.turns import CLOSE_S, Turn, handle_closed
 from eventlog.session_line import ATTEMPT_MAX
 from eventlog.sqlite.connection import create_log
 from eventlog.sqlite.errors import errors_of
@@ -48,14 +49,16 @@ class _Own:
         self.catch_up = CatchUp(
             client, self.file, self.reader, path, allow_truncated=mirror.allow_truncated
         )
-        self.scan = SentScan(client, self.file, self.reader)
-        self.scanning = threading.Lock()
+        self.scan = SentScan(client, self.file, self.reader, path)
+        self.scanning = Turn()
         self.refreshes = 0
 
     def close(self) -> None:
-        self.closed = True
+        self.closed = self.scan.is_over = True
         self.catch_up.close()
-        self.scan.close()
+        with self.scanning.taken(CLOSE_S) as is_ours:
+            if is_ours:
+                self.scan.close()
         self.reader.close()
         self.file.close()
 
@@ -230,14 +233,16 @@ class Mirror:
         self.close()
 
     def _scan(self, own: _Own, session_id: str, partition: int, deadline: float) -> int:
-        if not own.scanning.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise LogUnavailableError(
-                "another thread is still scanning the topic for attempts", hint="try again"
-            )
-        try:
-            return own.scan.attempts_above(session_id, partition, deadline)
-        finally:
-            own.scanning.release()
+        with own.scanning.taken(deadline - time.monotonic()) as is_ours:
+            if not is_ours:
+                raise LogUnavailableError(
+                    "another thread is still scanning the topic for attempts", hint="try again"
+                )
+            try:
+                return own.scan.attempts_above(session_id, partition, deadline)
+            finally:
+                if own.closed:
+                    own.scan.close()
 
     def _here(self) -> _Own:
         """What this process has of the handle; made anew in a child of the process that had it."""
@@ -248,7 +253,7 @@ class Mirror:
                 if own.pid != os.getpid():
                     own = self._own = _Own(self)
         if own.closed:
-            raise LogError(f"this handle on {self.path} is closed", hint="open the workspace again")
+            raise handle_closed(self.path)
         return own
 
     def _forget_parent(self) -> None:

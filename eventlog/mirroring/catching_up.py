@@ -35,7 +35,7 @@ from eventlog.mirroring.topic_check import (
     require_partitions,
     truncated,
 )
-from eventlog.mirroring.turns import FetchTurns
+from eventlog.mirroring.turns import CLOSE_S, FetchTurns
 
 BATCH_RECORDS: Final = 4_096
 """So many records, or about so many bytes, are stored in one transaction, if they are there."""
@@ -111,13 +111,15 @@ class CatchUp:
             return ask(lambda left_s: self._topic.log_starts(partitions, left_s), deadline)
 
     def close(self) -> None:
-        """Let go of connections and of the lock file."""
-        self._topic.close()
+        """Let go of connections and of the lock file; who still uses them does, when it ends."""
         self._turns.close()
+        with self._turns.thread_turn(CLOSE_S) as is_ours:
+            if is_ours:
+                self._topic.close()
 
     def left_behind(self) -> None:
         """In a forked child."""
-        self._turns.close()
+        self._turns.left_behind()
 
     def _ends_now(self, parts: Collection[int], deadline: float) -> dict[int, int]:
         """The ends of partitions. Raises `TopicChangedError` where one lies before what was read.
@@ -125,6 +127,7 @@ class CatchUp:
         Only what was read before the question is held against its answer: others on this file read
         on meanwhile, past ends that are older than their own.
         """
+        self._turns.require_open()
         positions = self._reader.positions()
         ends = ask(lambda left_s: self._topic.high_watermarks(parts, left_s), deadline)
         if any(end < positions[part].next for part, end in ends.items()):
@@ -154,8 +157,15 @@ class CatchUp:
                         self._try_again(ends)
                     if self._is_over(ends):
                         return
-                    self._step(ends, deadline)
+                    self._step_unless_closed(ends, deadline)
             tries += 1
+
+    def _step_unless_closed(self, ends: Mapping[int, int], deadline: float) -> None:
+        try:
+            self._step(ends, deadline)
+        finally:
+            if self._turns.is_closed:
+                self._topic.close()
 
     def _try_again(self, parts: Collection[int]) -> None:
         """What stopped these partitions before may be gone."""

@@ -7,7 +7,6 @@ file as it was, and the next transaction begins with a new connection.
 import logging
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from eventlog.keeping.fork_gate import gate
 from eventlog.mirroring.ingest import TopicIngest
 from eventlog.mirroring.schema import MIRROR_FORM
 from eventlog.mirroring.store import MirrorStore
+from eventlog.mirroring.turns import Turn, handle_closed
 from eventlog.sqlite.connection import open_writer
 from eventlog.sqlite.errors import errors_of
 from eventlog.sqlite.lock import LogLock
@@ -35,7 +35,8 @@ class MirrorFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._turn = threading.Lock()
+        self._turn = Turn()
+        self._is_closed = False
         self._lock = LogLock(path)
         self._db: sqlite3.Connection | None = None
         self._ingest: TopicIngest | None = None
@@ -47,7 +48,7 @@ class MirrorFile:
         """One transaction, committed unless an error leaves it; and what reads records in.
 
         `deadline` is for the file's lock (`time.monotonic`): `LogUnavailableError` where another
-        process or thread holds it for so long.
+        process or thread holds it for so long, `LogError` where this handle is closed.
         """
         with self._our_turn(deadline), gate.use(), errors_of(self._path):
             ingest = self._opened()
@@ -65,7 +66,8 @@ class MirrorFile:
 
     def close(self) -> None:
         """Let go of the file; whoever is the last one leaves it whole, without a log beside it."""
-        with self._turn:
+        with self._turn.taken():
+            self._is_closed = True
             with suppress(OSError), gate.use():
                 if self._db is not None and self._lock.try_acquire():
                     self._copy_wal("TRUNCATE")
@@ -84,20 +86,20 @@ class MirrorFile:
 
     @contextmanager
     def _our_turn(self, deadline: float) -> Iterator[None]:
-        if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise self._held("another thread")
-        try:
-            with errors_of(self._path):
-                while not self._lock.try_acquire():
-                    if time.monotonic() >= deadline:
-                        raise self._held("another process")
-                    time.sleep(_LOOK_EVERY_S)
+        with self._turn.taken(deadline - time.monotonic()) as is_ours:
+            if not is_ours:
+                raise self._held("another thread")
+            if self._is_closed:
+                raise handle_closed(self._path)
             try:
+                with errors_of(self._path):
+                    while not self._lock.try_acquire():
+                        if time.monotonic() >= deadline:
+                            raise self._held("another process")
+                        time.sleep(_LOOK_EVERY_S)
                 yield
             finally:
                 self._lock.release()
-        finally:
-            self._turn.release()
 
     def _held(self, by: str) -> LogUnavailableError:
         return LogUnavailableError(

@@ -9,6 +9,7 @@ not committed never will be, and is kept; what lies above may still be either, a
 import time
 from bisect import bisect_right
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from eventlog.codec import decode_prefix
@@ -20,6 +21,7 @@ from eventlog.mirroring.file import MirrorFile
 from eventlog.mirroring.partition_reading import PartitionRows
 from eventlog.mirroring.reader import MirrorReader
 from eventlog.mirroring.rows import Aborted
+from eventlog.mirroring.turns import handle_closed
 from eventlog.session_line import bounds_problem
 
 PENDING_MAX: Final = 20_000
@@ -42,7 +44,12 @@ class SentRecord(NamedTuple):
 class SentScan:
     """Scans partitions of one mirror's topic; used by one thread at a time."""
 
-    def __init__(self, client: TopicClient, file: MirrorFile, reader: MirrorReader) -> None:
+    def __init__(
+        self, client: TopicClient, file: MirrorFile, reader: MirrorReader, path: Path
+    ) -> None:
+        self.is_over = False
+        """Set when the handle is closed: a scan that is at it ends."""
+        self._path = path
         self._client = client
         self._file = file
         self._reader = reader
@@ -92,6 +99,8 @@ class SentScan:
         return max(self._ends.get(part, 0), self._reader.positions()[part].scanned)
 
     def _fetch(self, part: int, at: int, deadline: float) -> tuple[list[TopicRecord], int]:
+        if self.is_over:
+            raise handle_closed(self._path)
         topic = self._topic
         if topic.positions() != {part: at}:
             topic.seek({part: at})
