@@ -10,8 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from eventlog.cut import Cut
-from eventlog.errors import LogUnavailableError
+from eventlog.errors import LogUnavailableError, SteplogError
+from eventlog.kafka.client_errors import BrokersUnavailable
+from eventlog.kafka.errors import as_ours
 from eventlog.mirror import Mirror
+from eventlog.mirroring.source_watch import FIRST_ANSWER_S
 
 SLICE_S: Final = 2.0
 """So long at most until a wish to stop is seen, and until it is told how far it has come."""
@@ -42,10 +45,23 @@ def follow_mirror(mirror: Mirror, *, once: bool, stop: threading.Event, report: 
         came, counted = mirror.records_read - counted, mirror.records_read
         if came:
             moved_at = time.monotonic()
-        elif trouble is not None and once and time.monotonic() - moved_at > PATIENCE_S:
-            raise trouble
+        elif trouble is not None and once:
+            waited_s = time.monotonic() - moved_at
+            if waited_s >= (PATIENCE_S if mirror.has_reached_brokers else FIRST_ANSWER_S):
+                raise _after(trouble, waited_s)
         report(came, None if came else trouble)
         if stop.is_set() or (once and trouble is None):
             return mirror.cut()
         if not came:
             stop.wait(POLL_S)
+
+
+def _after(trouble: LogUnavailableError, waited_s: float) -> SteplogError:
+    """The error with the whole time that was waited, not the last slice's."""
+    fault = trouble.__cause__
+    if not isinstance(fault, BrokersUnavailable):
+        return trouble
+    fault.waited_s = waited_s
+    error = as_ours(fault)
+    error.__cause__ = fault
+    return error

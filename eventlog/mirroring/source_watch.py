@@ -19,6 +19,9 @@ IDENTIFY_EVERY_S: Final = 30.0
 """The topic's id and partitions are asked for again at least so often."""
 ASK_S: Final = 5.0
 """One question may take so long; it is put again until the deadline."""
+FIRST_ANSWER_S: Final = 10.0
+"""A read by who has never reached a broker ends by then: most likely the address is wrong, which is
+told while somebody still looks. It is enough for an election, or for a broker that restarts."""
 RETRY_S: Final = 0.05
 LEAST_S: Final = 0.05
 """A question whose deadline is near, or past, is given so long at least."""
@@ -38,11 +41,18 @@ class SourceWatch:
         self._folder = folder
         self._source: Source | None = None
         self._asked_at = 0.0
+        self.has_answered = False
+        """Whether any broker ever answered here."""
 
-    def current(self, deadline: float) -> Source:
-        """What is mirrored, held against the topic not long ago."""
+    def current(self, deadline: float, first_by: float | None = None) -> Source:
+        """What is mirrored, held against the topic not long ago.
+
+        Where no broker ever answered, none is waited for after `first_by`.
+        """
         source = self._source
         if source is None or time.monotonic() - self._asked_at >= IDENTIFY_EVERY_S:
+            if first_by is not None and not self.has_answered:
+                deadline = min(deadline, first_by)
             source = self.identify(deadline)
         return source
 
@@ -53,6 +63,7 @@ class SourceWatch:
         """
         self._source = source = self._reader.source()
         found = ask(self._client.identity, deadline)
+        self.has_answered = True
         if source is None:
             with self._file.transaction(deadline) as (store, _):
                 if store.source is None:
@@ -85,10 +96,12 @@ class SourceWatch:
 
 def ask(question: Callable[[float], T], deadline: float) -> T:
     """Put a question to the brokers until it is answered, or the deadline is past."""
+    began_at = time.monotonic()
     while True:
         try:
             return question(max(LEAST_S, min(ASK_S, deadline - time.monotonic())))
-        except BrokersUnavailable:
+        except BrokersUnavailable as fault:
             if time.monotonic() >= deadline:
+                fault.waited_s = time.monotonic() - began_at
                 raise
             time.sleep(RETRY_S)

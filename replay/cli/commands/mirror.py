@@ -46,7 +46,7 @@ def mirror(
                 "this workspace's log is not in Kafka: there is nothing to mirror",
                 hint="name one that is: --workspace kafka://HOST:PORT/TOPIC",
             )
-        told = _Teller(output, advance)
+        told = _Teller(output, advance, gives_up=once)
         end = follow_mirror(log.mirror, once=once, stop=stopped.event, report=told.report)
     row = {"records": told.records, "end": end.as_names()}
     output.print_records([row], COLUMNS)
@@ -55,10 +55,14 @@ def mirror(
 
 
 class _Teller:
-    """Tells on stderr how far it has come, and once for each time something is in the way."""
+    """Tells on stderr how far it has come, and once for each time something is in the way.
 
-    def __init__(self, output: Output, advance: Callable[[int], None]) -> None:
+    Who gives up in the end is told then, by the error.
+    """
+
+    def __init__(self, output: Output, advance: Callable[[int], None], *, gives_up: bool) -> None:
         self.records = 0
+        self._gives_up = gives_up
         self._output = output
         self._advance = advance
         self._is_new = True
@@ -68,7 +72,7 @@ class _Teller:
         """`mirroring.following.Report`."""
         self.records += came
         self._advance(came)
-        if trouble is not None and not self._trouble:
+        if trouble is not None and not self._trouble and not self._gives_up:
             self._output.problem(trouble.message, trouble.hint)
         elif trouble is None and (self._trouble or (self._is_new and not came)):
             self._output.note(f"up to date, with {self.records} records more")

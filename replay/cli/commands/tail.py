@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import chain
 from operator import itemgetter
@@ -12,6 +12,7 @@ import typer
 
 from eventlog.codec import decode_event
 from eventlog.cut import Cut
+from eventlog.errors import LogUnavailableError
 from eventlog.log import EventLog, LogRecord
 from replay.cli.event_lines import EVENT_COLUMNS, EVENT_MINOR, event_cells
 from replay.cli.opened import opened
@@ -45,7 +46,8 @@ def tail(
     """Print the last events of the whole log, and follow it.
 
     They come in log order; those of several partitions by time. Every event is told, also those
-    that a claim superseded.
+    that a claim superseded. While the log cannot be reached, following waits, and says so once on
+    stderr.
 
     JSON: events as of `show`.
     """
@@ -56,7 +58,7 @@ def tail(
     with opened(context) as ws:
         last, end = last_records(ws.log, lines)
         if follow:
-            arrivals = chain(last, _arrivals(ws.log, end, seconds))
+            arrivals = chain(last, arrivals_from(ws.log, end, seconds, output.note))
             output.print_as_they_come(_rows(ws, output, arrivals), EVENT_COLUMNS)
         else:
             output.print_records(_rows(ws, output, iter(last)), EVENT_COLUMNS, minor=EVENT_MINOR)
@@ -106,13 +108,28 @@ def _timed(records: Iterable[LogRecord]) -> Iterator[tuple[int, LogRecord]]:
         yield latest, record
 
 
-def _arrivals(log: EventLog, cut: Cut, seconds: float | None) -> Iterator[LogRecord]:
-    """What comes into the log from `cut` on, looked for every `POLL_S`."""
+def arrivals_from(
+    log: EventLog, cut: Cut, seconds: float | None, tell: Callable[[str], object]
+) -> Iterator[LogRecord]:
+    """What comes into the log from `cut` on, looked for every `POLL_S`, through any outage.
+
+    `tell` is told once of each outage, and once of its end.
+    """
     deadline = None if seconds is None else time.monotonic() + seconds
+    is_away = False
     while True:
-        for record in log.tail_events(cut):
-            yield record
-            cut = cut.including(*_place(record))
+        try:
+            for record in log.tail_events(cut):
+                yield record
+                cut = cut.including(*_place(record))
+        except LogUnavailableError as error:
+            if not is_away:
+                tell(f"{error.message}; waiting until the log can be read again")
+            is_away = True
+        else:
+            if is_away:
+                tell("the log can be read again")
+            is_away = False
         wait_s = POLL_S if deadline is None else min(POLL_S, deadline - time.monotonic())
         if wait_s <= 0:
             return

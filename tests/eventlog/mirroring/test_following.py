@@ -7,6 +7,7 @@ import pytest
 
 from eventlog.cut import Cut
 from eventlog.errors import LogUnavailableError, TopicChangedError
+from eventlog.kafka.unreached import BrokersUnreached
 from eventlog.mirroring import following
 from eventlog.mirroring.following import follow_mirror
 
@@ -20,6 +21,7 @@ class Scripted:
     def __init__(self, *rounds: int | Exception | tuple[int, Exception]) -> None:
         self.rounds = [(each, None) if isinstance(each, int) else each for each in rounds]
         self.records_read = 5
+        self.has_reached_brokers = True
         self.stop = threading.Event()
 
     def refresh(self, *, timeout_s: float) -> Cut:
@@ -67,6 +69,20 @@ def test_once_gives_up_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(following, "PATIENCE_S", 0.0)
     with pytest.raises(LogUnavailableError):
         follow(Scripted((3, AWAY), AWAY, 1), once=True)
+
+
+def test_once_says_how_long_it_waited_in_all_and_not_in_its_last_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "FIRST_ANSWER_S", 0.2)
+    monkeypatch.setattr(following, "POLL_S", 0.15)
+    fault = BrokersUnreached("topic 't' at h:1", "111 ECONNREFUSED", 0.01)
+    away = LogUnavailableError(str(fault), hint="wait")
+    away.__cause__ = fault
+    mirror = Scripted(away, away, away, away, 1)
+    mirror.has_reached_brokers = False  # So it is not waited for as long as at an outage.
+    with pytest.raises(LogUnavailableError, match=r"connection refused \(waited 0\.[23] s\)"):
+        follow(mirror, once=True)
 
 
 def test_a_service_goes_on_without_servers(monkeypatch: pytest.MonkeyPatch) -> None:

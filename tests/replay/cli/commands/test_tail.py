@@ -9,8 +9,9 @@ import pytest
 
 from eventlog.codec import decode_prefix, encode_event
 from eventlog.cut import Cut
+from eventlog.errors import LogUnavailableError
 from eventlog.log import LogRecord
-from replay.cli.commands.tail import last_records
+from replay.cli.commands.tail import arrivals_from, last_records
 from tests.support.command import Command
 from tests.support.events import random_event
 
@@ -127,3 +128,28 @@ def test_offsets_that_no_record_has_are_stepped_over() -> None:
 def test_what_comes_meanwhile_is_left_for_who_follows() -> None:
     log = Partitions([(0, 1), (1, 2)], [(0, 1)], ends=[1, 1])
     assert last(log, 5) == [(0, 0), (1, 0)]
+
+
+class Shaky(Partitions):
+    """Stands in for a log whose servers are away at times: also in the middle of an answer."""
+
+    def __init__(self, *away: bool) -> None:
+        super().__init__([(0, 1), (1, 2), (2, 3)], ends=[3])
+        self.away = list(away)
+
+    def tail_events(self, cut: Cut) -> Iterator[LogRecord]:
+        for record in super().tail_events(cut):
+            if self.away and self.away.pop(0):
+                raise LogUnavailableError("no broker answers", hint="wait")
+            yield record
+
+
+def test_following_goes_on_after_an_outage_and_tells_of_it_once() -> None:
+    told: list[str] = []
+    log: Any = Shaky(False, True, True, False, True)
+    found = list(arrivals_from(log, Cut({0: 0}), 1.5, told.append))
+    assert [record.offset for record in found] == [0, 1, 2], "none twice, none left out"
+    assert told == [
+        "no broker answers; waiting until the log can be read again",
+        "the log can be read again",
+    ]
