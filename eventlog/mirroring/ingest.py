@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from eventlog.codec import EncodedEvent, decode_event
+from eventlog.codec import EVENT_BYTES_MAX, EncodedEvent, decode_event
 from eventlog.errors import EventCorruptError, SchemaError
 from eventlog.event import Event, SessionForked, session_id_problem
 from eventlog.kafka.client import TopicRecord
@@ -185,7 +185,12 @@ class TopicIngest:
         session.note_skipped(encoded, verdict.kind)
 
     def _keep_unreadable(self, record: TopicRecord, problem: str) -> None:
-        digest = sha256(record.value or b"").digest()
+        value = record.value or b""
+        digest = sha256(value).digest()
+        if len(value) > EVENT_BYTES_MAX:
+            # The topic has it; here it would only be counted. A few KiB sent compressed may be many
+            # MiB of these.
+            record = record._replace(value=None)
         self._skip(record, None, (None, None, None), (UNREADABLE, problem), digest)
 
     def _skip(
@@ -249,6 +254,10 @@ _LOST: Final = "that session's events belong elsewhere"
 def _event_in(data: bytes | None) -> Event:
     if data is None:
         raise _UnreadableError("it has no value")
+    if len(data) > EVENT_BYTES_MAX:
+        raise _UnreadableError(
+            f"it has {len(data)} bytes, and an event {EVENT_BYTES_MAX} at most: not kept here"
+        )
     try:
         event = decode_event(data)
     except EventCorruptError as error:

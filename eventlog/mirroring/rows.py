@@ -65,7 +65,8 @@ class Span(NamedTuple):
 class Skipped(NamedTuple):
     """A committed record that was not accepted, and why: `verdict`, and `detail` in words.
 
-    `number` counts those of a partition. An `UNREADABLE` one has no session.
+    `number` counts those of a partition. An `UNREADABLE` one has no session, and no data where it
+    is larger than an event may be.
     """
 
     part: int

@@ -1,8 +1,11 @@
 """Records that no keeper would write, as another program may: the mirror goes on past them."""
 
+from collections.abc import Callable
+
 import pytest
 
-from eventlog.codec import EncodedEvent
+from eventlog.codec import EVENT_BYTES_MAX, EncodedEvent
+from eventlog.content import OCTET_STREAM, Content
 from eventlog.event import LineHead
 from eventlog.mirror import Mirror
 from eventlog.session_line import ATTEMPT_MAX, STEP_MAX
@@ -72,3 +75,27 @@ def test_a_forged_claim_of_the_highest_attempt_is_believed(
     mirror.refresh()
     assert mirror.highest_attempt("s", topic.part_of("s")) == ATTEMPT_MAX
     assert mirror.reader.line_of("s").writer == "forger"
+
+
+def test_a_value_larger_than_any_event_is_told_and_not_kept(
+    topic: FakeTopic, mirror: Mirror, open_mirror: Callable[..., Mirror]
+) -> None:
+    chain = write_session(topic, "s")
+    large = chain.call(arguments=Content(OCTET_STREAM, bytes(EVENT_BYTES_MAX)))
+    part = topic.part_of("s")
+    chain.events.pop()
+    chain.head = chain.head._replace(step=3, digest=chain.events[-1].digest)
+    transaction = topic.begin()
+    for value in (large.data, bytes(4 * 1024 * 1024), b"x" * EVENT_BYTES_MAX):
+        transaction.send(part, b"s", value)
+    transaction.end("committed")
+    mirror.refresh()
+    assert sum(path.stat().st_size for path in mirror.folder.iterdir()) < 2**20
+    details = [finding.detail for finding in mirror.find_damage()]
+    assert [f"{EVENT_BYTES_MAX} at most" in each for each in details] == [True, True, False]
+    # Another handle finds the last record to be the one that was mirrored, by its digest.
+    topic.write([("s", bytes(EVENT_BYTES_MAX + 1))])
+    mirror.refresh()
+    topic.write([("s", chain.call().data)])
+    open_mirror().refresh()
+    assert len(read_line(mirror, "s")) == 5

@@ -24,7 +24,7 @@ _FILES = ("mirroring/turns.py", "mirroring/file.py", "eventlog/mirror.py")
 
 
 def interrupt_at(number: int, work: Callable[[], object]) -> bool:
-    """Run the work with an interrupt at the n-th place for one, n = `number`; False where it had fewer.
+    """Run the work with an interrupt at place `number` for one; False where it has fewer.
 
     Python looks for interrupts after calls, where a function begins or goes on, and in loops.
     """
@@ -130,10 +130,10 @@ def test_a_lock_file_in_use_is_closed_by_who_uses_it_last(tmp_path: Path) -> Non
         assert turns.is_ours(lambda: None)
         turns.close()
         # Its number is nobody else's yet.
-        assert turns._lock._descriptor is not None
+        assert _is_open(turns)
         with pytest.raises(LogError, match="is closed"):
             turns.is_ours(lambda: None)
-    assert turns._lock._descriptor is None
+    assert not _is_open(turns)
     with pytest.raises(LogError, match="is closed"), turns.wanting([0]):
         pass
 
@@ -159,3 +159,7 @@ def test_who_meets_a_handle_that_is_being_closed_is_told_so(
             with pytest.raises(LogError, match=r"this handle on .* is closed"):
                 each.result()
     mirror.close()
+
+
+def _is_open(turns: FetchTurns) -> bool:
+    return turns._lock._descriptor is not None
