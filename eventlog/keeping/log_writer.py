@@ -22,8 +22,8 @@ from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from eventlog.errors import AppendUncertainError, LogError, LogUnavailableError, SteplogError
-from eventlog.keeping.awaited import Hearing
 from eventlog.keeping.requests import Committer, Failed, Outcomes, Request, give_answers
+from eventlog.keeping.unheard import UnheardErrors
 
 CommitterT = TypeVar("CommitterT", bound=Committer)
 
@@ -33,9 +33,6 @@ DEADLINE_S: Final = 30.0
 """How long a submission waits for room, and a request for its turn to write."""
 COMMIT_DEADLINE_S: Final = 60.0
 """How long a commit may take: then its requests are answered, with their outcome unknown."""
-UNHEARD_MAX: Final = 1_000
-"""So many errors that nobody asked for are remembered, to be told at exit."""
-_TOLD_MAX: Final = 20
 _WATCH_EVERY_S: Final = 0.5
 _ROOM_EVERY_S: Final = 0.005
 _START_EVERY_S: Final = 0.0002
@@ -78,7 +75,7 @@ class LogWriter(Generic[CommitterT]):
         self._is_started = False
         self._has_threads = False
         self._has_stopped = False
-        self._failed: deque[tuple[Hearing, tuple[str, ...], str]] = deque(maxlen=UNHEARD_MAX)
+        self._unheard = UnheardErrors()
         self._stopped: SimpleQueue[None] = SimpleQueue()
 
     def submit(self, request: Request) -> None:
@@ -174,29 +171,12 @@ class LogWriter(Generic[CommitterT]):
 
     def report_unheard(self) -> None:
         """At exit: tell of what was not written, where nobody has asked what came of it."""
-        unheard: dict[str, list[str]] = {}
-        for hearing, session_ids, what in self._failed:
-            if not hearing.is_heard:
-                unheard.setdefault(", ".join(session_ids), []).append(what)
-        for session, errors in list(unheard.items())[:_TOLD_MAX]:
-            _logger.error(
-                "%d submissions to session %s were not acknowledged, and nobody asked: %s",
-                len(errors),
-                session,
-                errors[0],
-            )
-        if len(unheard) > _TOLD_MAX:
-            _logger.error("so it was with %d other sessions", len(unheard) - _TOLD_MAX)
+        self._unheard.report()
 
     def _answer(self, outcomes: Outcomes) -> None:
         """Let everyone know; remember errors until somebody asks for them."""
         give_answers(outcomes)
-        for request, result in outcomes:
-            hearing = request.answer.hearing if isinstance(result, Failed) else None
-            if hearing is not None and not hearing.is_heard:
-                error = result.error
-                what = f"{type(error).__name__}: {error}"
-                self._failed.append((hearing, request.session_ids, what))
+        self._unheard.note(outcomes)
 
     def _serve(self) -> None:
         while self._await_work():
@@ -303,15 +283,21 @@ class LogWriter(Generic[CommitterT]):
             batch = self._batch.copy()
             self._batch.clear()
             self._is_overdue = True
-        self._answer([(request, Failed(self._overdue(request))) for request in batch])
-
-    def _overdue(self, request: Request) -> SteplogError:
-        what = f"{self.committer.place} did not answer for {self.commit_deadline_s:g} s"
-        if not request.session_ids:
-            return LogUnavailableError(what, hint=f"check {self.committer.medium}, then try again")
-        return AppendUncertainError(
-            f"{what}: whether the events are there is unknown",
-            hint=f"check {self.committer.medium}; call reconcile for the session before more is "
-            "appended to it",
-            session_id=request.session_ids[0],
+        self._answer(
+            [
+                (request, Failed(_overdue(self.committer, self.commit_deadline_s, request)))
+                for request in batch
+            ]
         )
+
+
+def _overdue(committer: Committer, deadline_s: float, request: Request) -> SteplogError:
+    what = f"{committer.place} did not answer for {deadline_s:g} s"
+    if not request.session_ids:
+        return LogUnavailableError(what, hint=f"check {committer.medium}, then try again")
+    return AppendUncertainError(
+        f"{what}: whether the events are there is unknown",
+        hint=f"check {committer.medium}; call reconcile for the session before more is "
+        "appended to it",
+        session_id=request.session_ids[0],
+    )
