@@ -21,7 +21,7 @@ from eventlog.errors import (
     SteplogError,
     TopicChangedError,
 )
-from eventlog.kafka.client import TopicClient, TopicRecord
+from eventlog.kafka.client import TopicClient, TopicReader, TopicRecord
 from eventlog.kafka.client_errors import BrokersUnavailable, OffsetOutOfRange, RecordsCorrupt
 from eventlog.mirroring.file import MirrorFile
 from eventlog.mirroring.ingest import Fetched
@@ -83,20 +83,17 @@ class CatchUp:
         self._corrupt_tries = 0
 
     def run(
-        self,
-        partitions: Collection[int] | None,
-        deadline: float,
-        first_answer_by: float | None = None,
+        self, partitions: Collection[int] | None, deadline: float, first_by: float | None = None
     ) -> None:
         """Read these partitions (None: all) to the ends that they have now.
 
-        Where no broker ever answered this handle, none is waited for after `first_answer_by`.
+        Where no broker ever answered this handle, none is waited for after `first_by`.
 
         Raises `LogUnavailableError` at the deadline (what was read stays), `TopicChangedError`, and
         `SchemaError` where an event of a newer steplog is in the way.
         """
         with self.watch.faults():
-            source = self.watch.current(deadline, first_answer_by)
+            source = self.watch.current(deadline, first_by)
             parts = range(source.partition_count) if partitions is None else sorted(partitions)
             require_partitions(parts, source.partition_count, source.topic)
             ends = self._ends_now(parts, deadline)
@@ -194,7 +191,7 @@ class CatchUp:
             return
         self._seek(wanted)
         try:
-            fetched = self._checked(self._fetch(ends, deadline), deadline)
+            fetched = self._checked(_fetch(self._topic, ends, deadline), deadline)
         except BrokersUnavailable as fault:
             self._fault = fault
             self.watch.doubt()
@@ -250,34 +247,13 @@ class CatchUp:
         if places != at:
             self._topic.seek(places)
 
-    def _fetch(self, ends: Mapping[int, int], deadline: float) -> Fetched:
-        topic = self._topic
-        starts = topic.positions()
-        records: list[TopicRecord] = []
-        size, wait_s = 0, FETCH_S
-        while True:
-            left_s = max(LEAST_S, deadline - time.monotonic())
-            came = topic.fetch(min(wait_s, left_s))
-            records += came
-            size += sum(len(each.value or b"") for each in came)
-            at = topic.positions()
-            is_full = len(records) >= BATCH_RECORDS or size >= BATCH_BYTES
-            is_there = all(at.get(part, end) >= end for part, end in ends.items())
-            if is_full or is_there or not came:
-                return Fetched(records, starts, at)
-            wait_s = _MORE_S
-
     def _checked(self, fetched: Fetched, deadline: float) -> Fetched:
         """What the mirror may go on from; a partition whose last record is another is stopped."""
         if fetched.ends != fetched.starts:
             self.watch.identify(deadline)
         if not self._overlap:
             return fetched
-        digests = {
-            (each.partition, each.offset): sha256(each.value or b"").digest()
-            for each in fetched.records
-            if each.partition in self._overlap and each.offset <= self._overlap[each.partition][0]
-        }
+        digests = _digests(fetched, {part: last for part, (last, _) in self._overlap.items()})
         wrong: set[int] = set()
         for part, (offset, digest) in list(self._overlap.items()):
             if fetched.ends.get(part, 0) <= offset:
@@ -320,6 +296,33 @@ class CatchUp:
                 self._ends_now([part], deadline)
             except TopicChangedError as error:
                 self._stopped[part] = error
+
+
+def _fetch(topic: TopicReader, ends: Mapping[int, int], deadline: float) -> Fetched:
+    """What has come: a batch if it is there, less at the ends or where nothing more comes."""
+    starts = topic.positions()
+    records: list[TopicRecord] = []
+    size, wait_s = 0, FETCH_S
+    while True:
+        left_s = max(LEAST_S, deadline - time.monotonic())
+        came = topic.fetch(min(wait_s, left_s))
+        records += came
+        size += sum(len(each.value or b"") for each in came)
+        at = topic.positions()
+        is_full = len(records) >= BATCH_RECORDS or size >= BATCH_BYTES
+        is_there = all(at.get(part, end) >= end for part, end in ends.items())
+        if is_full or is_there or not came:
+            return Fetched(records, starts, at)
+        wait_s = _MORE_S
+
+
+def _digests(fetched: Fetched, lasts: Mapping[int, int]) -> dict[tuple[int, int], bytes]:
+    """The digests of the records up to these partitions' offsets, by partition and offset."""
+    return {
+        (each.partition, each.offset): sha256(each.value or b"").digest()
+        for each in fetched.records
+        if each.offset <= lasts.get(each.partition, -1)
+    }
 
 
 def _without(fetched: Fetched, parts: Collection[int]) -> Fetched:
