@@ -246,8 +246,8 @@ def test_a_reader_goes_on_after_an_outage(client: TopicClient, broker: Broker) -
             assert reader.fetch(0.3) == []
             with pytest.raises(BrokersUnavailable):
                 fetch_for_long(reader)
-    with ready_producer(client) as producer:
-        producer.commit([record(0, b"two")], S_MAX)
+        with ready_producer(client) as another:
+            another.commit([record(0, b"two")], S_MAX)
         assert values_of(read_to_end(reader)) == [b"two"]
 
 
