@@ -48,11 +48,11 @@ class Arming:
         with self._lock:
             self._armed = (moment, how, claims_only)
 
-    def _commit_by(self, producer: Any, deadline: float) -> bool:
+    def _commit_by(self, producer: Any, deadline: float, *more: Any) -> bool:
         if self._is_armed("sent"):
             producer.flush(LIBRARY_WAIT_S)
             self._hit_if_armed("sent")
-        is_committed = _commit_by(producer, deadline)
+        is_committed = _commit_by(producer, deadline, *more)
         if is_committed:
             self._hit_if_armed("committed")
         return is_committed

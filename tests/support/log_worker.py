@@ -39,8 +39,8 @@ SIZES = (10, 10, 10, 200, 900, 900, 6_000, 40_000)
 """Bytes of an event's arguments, to choose from."""
 
 
-class LogWorker:
-    """One log handle at a time, and the sessions that it has written to."""
+class LineWriting:
+    """What a worker writes with: its handle, its lines, and what it tells of answers."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
@@ -71,6 +71,107 @@ class LogWorker:
         with self.telling:
             os.write(1, line)
 
+    def _owner_or_none(self) -> str | None:
+        return self.log.writer_id if self.rng.random() < 0.5 else None
+
+    def _event(self, chain: EventChain) -> EncodedEvent:
+        size = self.options.get("event_bytes") or self.rng.choice(SIZES)
+        return chain.call(arguments=Content(OCTET_STREAM, self.rng.randbytes(size)))
+
+    def _line(self, session: str) -> EventChain:
+        """The session's line as this worker thinks it goes on; where it forgot, as the log says."""
+        chain = self.lines.get(session)
+        if chain is None:
+            chain = self.lines[session] = EventChain(session, self.rng.randrange(10**9))
+            chain.head = self.log.session_info(session).head
+        return chain
+
+    def _earlier(self, session: str) -> bytes:
+        info = self.log.session_info(session)
+        records = list(self.log.read_session(session))
+        own = [record for record in records if record.prefix.session_id == session]
+        return self.rng.choice(own[-12:]).digest if own else info.head.digest
+
+    def _write(
+        self, session: str, batches: Sequence[Sequence[EncodedEvent]], head: Any = None
+    ) -> bool:
+        return self._await(session, self._submit(session, batches, head))
+
+    def _submit(
+        self, session: str, batches: Sequence[Sequence[EncodedEvent]], head: Any = None
+    ) -> list[Future[Receipt]]:
+        answers: list[Future[Receipt]] = []
+        for batch in batches:
+            events = list(batch)
+            try:
+                answer = self.log.submit_events(
+                    session, events, expected_step=events[0].event.step - 1, head=head
+                )
+            except SteplogError as error:
+                answer = Future()
+                answer.set_exception(error)
+            answer.add_done_callback(partial(self._answered, session, events))
+            answers.append(answer)
+        return answers
+
+    def _answered(
+        self, session: str, events: Sequence[EncodedEvent], answer: Future[Receipt]
+    ) -> None:
+        """In the writer's thread, before the next answer is given."""
+        digests = [each.digest.hex() for each in events]
+        error = answer.exception()
+        if error is None:
+            self._tell_receipt(answer.result(), digests)
+        elif isinstance(error, AppendUncertainError):
+            self.unsure.setdefault(session, []).extend(events)
+            self.tell("unsure", session=session, digests=digests, message=str(error))
+        else:
+            assert isinstance(error, LogError), error
+            self.tell(
+                "refused",
+                session=session,
+                digests=digests,
+                error=type(error).__name__,
+                message=str(error),
+            )
+
+    def _await(self, session: str, answers: Sequence[Future[Receipt]]) -> bool:
+        """Whether all were written; else the line is to be read anew."""
+        written = [answer.exception() is None for answer in answers]
+        if not all(written):
+            self.lines.pop(session, None)
+        return all(written)
+
+    def _tell_receipt(self, receipt: Receipt, digests: list[str]) -> None:
+        self.tell(
+            "written",
+            session=receipt.session_id,
+            digests=digests,
+            step=receipt.last_step,
+            attempt=receipt.attempt,
+            offset=receipt.offset,
+        )
+
+    def _settle(self, session: str) -> bool:
+        """Reconcile an append of unknown outcome, if there is one; whether there was."""
+        if session not in self.unsure:
+            return False
+        receipt = self.log.reconcile(session)
+        events = self.unsure.pop(session)
+        self.lines.pop(session, None)
+        found = None if receipt is None else receipt.event_digest.hex()
+        self.tell(
+            "settled",
+            session=session,
+            found=found,
+            digests=[each.digest.hex() for each in events],
+        )
+        return True
+
+
+class LogWorker(LineWriting):
+    """One log handle at a time, and the sessions that it has written to."""
+
     def serve(self) -> None:
         """Do what is told until nothing more can come."""
         for line in sys.stdin:
@@ -84,8 +185,6 @@ class LogWorker:
                 self.tell("done", number=number, **(found or {}))
             if name == "quit":
                 return
-
-    # --- commands ------------------------------------------------------------------------------
 
     def do_seed(self, kind: str, session: str = "", parent: str = "") -> dict[str, Any]:
         """Begin a session: `minted` or `given` (its id), `unowned`, or a `branch` of a parent."""
@@ -215,105 +314,6 @@ class LogWorker:
 
     def do_quit(self) -> None:
         self.log.close()
-
-    # --- how ---------------------------------------------------------------------------------
-
-    def _owner_or_none(self) -> str | None:
-        return self.log.writer_id if self.rng.random() < 0.5 else None
-
-    def _event(self, chain: EventChain) -> EncodedEvent:
-        size = self.options.get("event_bytes") or self.rng.choice(SIZES)
-        return chain.call(arguments=Content(OCTET_STREAM, self.rng.randbytes(size)))
-
-    def _line(self, session: str) -> EventChain:
-        """The session's line as this worker thinks it goes on; where it forgot, as the log says."""
-        chain = self.lines.get(session)
-        if chain is None:
-            chain = self.lines[session] = EventChain(session, self.rng.randrange(10**9))
-            chain.head = self.log.session_info(session).head
-        return chain
-
-    def _earlier(self, session: str) -> bytes:
-        info = self.log.session_info(session)
-        records = list(self.log.read_session(session))
-        own = [record for record in records if record.prefix.session_id == session]
-        return self.rng.choice(own[-12:]).digest if own else info.head.digest
-
-    def _write(
-        self, session: str, batches: Sequence[Sequence[EncodedEvent]], head: Any = None
-    ) -> bool:
-        return self._await(session, self._submit(session, batches, head))
-
-    def _submit(
-        self, session: str, batches: Sequence[Sequence[EncodedEvent]], head: Any = None
-    ) -> list[Future[Receipt]]:
-        answers: list[Future[Receipt]] = []
-        for batch in batches:
-            events = list(batch)
-            try:
-                answer = self.log.submit_events(
-                    session, events, expected_step=events[0].event.step - 1, head=head
-                )
-            except SteplogError as error:
-                answer = Future()
-                answer.set_exception(error)
-            answer.add_done_callback(partial(self._answered, session, events))
-            answers.append(answer)
-        return answers
-
-    def _answered(
-        self, session: str, events: Sequence[EncodedEvent], answer: Future[Receipt]
-    ) -> None:
-        """In the writer's thread, before the next answer is given."""
-        digests = [each.digest.hex() for each in events]
-        error = answer.exception()
-        if error is None:
-            self._tell_receipt(answer.result(), digests)
-        elif isinstance(error, AppendUncertainError):
-            self.unsure.setdefault(session, []).extend(events)
-            self.tell("unsure", session=session, digests=digests, message=str(error))
-        else:
-            assert isinstance(error, LogError), error
-            self.tell(
-                "refused",
-                session=session,
-                digests=digests,
-                error=type(error).__name__,
-                message=str(error),
-            )
-
-    def _await(self, session: str, answers: Sequence[Future[Receipt]]) -> bool:
-        """Whether all were written; else the line is to be read anew."""
-        written = [answer.exception() is None for answer in answers]
-        if not all(written):
-            self.lines.pop(session, None)
-        return all(written)
-
-    def _tell_receipt(self, receipt: Receipt, digests: list[str]) -> None:
-        self.tell(
-            "written",
-            session=receipt.session_id,
-            digests=digests,
-            step=receipt.last_step,
-            attempt=receipt.attempt,
-            offset=receipt.offset,
-        )
-
-    def _settle(self, session: str) -> bool:
-        """Reconcile an append of unknown outcome, if there is one; whether there was."""
-        if session not in self.unsure:
-            return False
-        receipt = self.log.reconcile(session)
-        events = self.unsure.pop(session)
-        self.lines.pop(session, None)
-        found = None if receipt is None else receipt.event_digest.hex()
-        self.tell(
-            "settled",
-            session=session,
-            found=found,
-            digests=[each.digest.hex() for each in events],
-        )
-        return True
 
 
 def run(argument: str) -> None:

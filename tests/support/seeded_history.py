@@ -37,11 +37,8 @@ class Thaw(NamedTuple):
     command: int
 
 
-class History:
-    """One history. `faults` counts what was done to whom, `acts` is the list of all, for failures.
-
-    `broker`: a broker of this history's own, which is frozen now and then too.
-    """
+class Course:
+    """The workers of a history and what they are at: who is free, frozen, or to be replaced."""
 
     def __init__(self, workers: Workers, seed: int, broker: Broker | None = None) -> None:
         self.rng = random.Random(seed)
@@ -58,6 +55,140 @@ class History:
         workers.on_report = self._note
         self.live = [self._start() for _ in range(WORKERS)]
 
+    def describe(self) -> str:
+        """The acts with their times, and where the workers are."""
+        return "\n".join([*self.acts, self.workers.describe()])
+
+    def _busy(self, worker: Worker) -> None:
+        """Give it something to be doing when it is hit."""
+        own = [each for each, owner in self.owners.items() if owner is worker]
+        if own:
+            sessions = self.rng.sample(own, min(len(own), 3))
+            self._order(worker, "append", sessions=sessions, batches=[1, 1, 2, 1, 1])
+            self._go_on(self.rng.uniform(0, 0.02))
+
+    def _see_to_thaw(self, worker: Worker) -> None:
+        """When it goes on: soon, after its transactions timed out, or after another's claim."""
+        now = time.monotonic()
+        others = self._free_workers()
+        own = [each for each, owner in self.owners.items() if owner is worker]
+        choice = self.rng.random()
+        if choice < 0.5 and others and own:
+            other = self.rng.choice(others)
+            self.faults["zombie"] += 1
+            command = self._order(other, "claim", sessions=own[:4])
+            self._order(other, "append", sessions=own[:4], batches=[1, 1])
+            self.thaws.append(Thaw(worker, now + 0.05, other, command))
+        elif choice < 0.65:
+            self.faults["stopped past the transaction's time"] += 1
+            self.thaws.append(Thaw(worker, now + TRANSACTION_TIMEOUT_S + 1.2, None, 0))
+        else:
+            self.thaws.append(Thaw(worker, now + self.rng.uniform(0.02, 0.6), None, 0))
+        self._note_act(f"{worker.name} is stopped: {self.thaws[-1][1:]}")
+
+    def _note(self, worker: Worker, report: Report) -> None:
+        """A worker told something: who owns what, and whether it is about to stop or to end."""
+        facts = report.facts
+        if report.name == "written" and facts["digests"]:
+            self.owners[facts["session"]] = worker
+            if facts["session"] not in self.sessions:
+                self.sessions.append(facts["session"])
+        elif report.name == "claimed":
+            self.owners.update(dict.fromkeys(facts["attempts"], worker))
+        elif report.name == "done" and "released" in facts:
+            self.owners.pop(facts["released"], None)
+        elif report.name == "hit":
+            self.faults[f"{facts['how']} when {facts['moment']}"] += 1
+            if facts["how"] == "stop":
+                worker.await_stop()
+                self._see_to_thaw(worker)
+
+    def _go_on(self, for_s: float) -> None:
+        """Take reports in for so long, and continue whoever's time has come."""
+        until = time.monotonic() + for_s
+        while True:
+            self.workers.pump(min(0.01, max(0.0, until - time.monotonic())))
+            self._continue()
+            if time.monotonic() >= until:
+                return
+
+    def _await_free_workers(self) -> None:
+        until = time.monotonic() + FREE_S_MAX
+        while len(self._free_workers()) < FREE_MIN and time.monotonic() < until:
+            self._go_on(0.01)
+
+    def _continue(self) -> None:
+        now = time.monotonic()
+        if self.broker is not None and 0 < self.broker_thaws_at <= now:
+            self.broker.thaw()
+            self.broker_thaws_at = 0.0
+        for thaw in list(self.thaws):
+            waits = thaw.other is not None and thaw.command in thaw.other.commands
+            if now >= thaw.at and not (waits and now < thaw.at + 5):
+                self.thaws.remove(thaw)
+                self._note_act(f"{thaw.worker.name} goes on")
+                thaw.worker.thaw()
+        for worker in self.live:
+            if worker.has_ended:
+                self._replace(worker)
+
+    def _calm_down(self) -> None:
+        """No more faults: everybody goes on, and answers what it was told to do."""
+        self._note_act("no more faults")
+        self.workers.await_until(self._is_calm)
+
+    def _is_calm(self) -> bool:
+        self._continue()
+        return not self.thaws and not any(worker.commands for worker in self.live)
+
+    def _start(self) -> Worker:
+        options = {
+            "deadline_s": self.rng.choice(DEADLINES_S),
+            "transaction_timeout_ms": int(TRANSACTION_TIMEOUT_S * 1_000),
+        }
+        return self.workers.start(**options)
+
+    def _replace(self, worker: Worker) -> None:
+        self._note_act(f"{worker.name} has ended")
+        self.thaws = [each for each in self.thaws if each.worker is not worker]
+        self.live[self.live.index(worker)] = self._start()
+
+    def _order(self, worker: Worker, do: str, **arguments: object) -> int:
+        self._note_act(f"{worker.name}: {do} {arguments}")
+        return worker.order(do, **arguments)
+
+    def _note_act(self, what: str) -> None:
+        self.acts.append(f"{time.monotonic() - self.began_at:8.3f} {what}")
+
+    def _free_workers(self) -> list[Worker]:
+        return [
+            each
+            for each in self.live
+            if not each.is_frozen
+            and not each.has_ended
+            and len(each.commands) < COMMANDS_WAITING_MAX
+        ]
+
+    def _free_worker(self) -> Worker | None:
+        free = self._free_workers()
+        return self.rng.choice(free) if free else None
+
+    def _session(self) -> str | None:
+        return self.rng.choice(self.sessions) if self.sessions else None
+
+    def _owned(self) -> str | None:
+        """A session whose owner is there and not stopped."""
+        free = self._free_workers()
+        found = [each for each, owner in self.owners.items() if owner in free]
+        return self.rng.choice(found) if found else None
+
+
+class History(Course):
+    """One history. `faults` counts what was done to whom, `acts` is the list of all, for failures.
+
+    `broker`: a broker of this history's own, which is frozen now and then too.
+    """
+
     def run(self, acts: int, faults: int) -> None:
         """So many random acts, and more until so many faults; then one worker claims everything."""
         self.workers.await_until(lambda: all(each.writers for each in self.live))
@@ -71,12 +202,6 @@ class History:
             self._act()
         self._calm_down()
         self._claim_everything()
-
-    def describe(self) -> str:
-        """The acts with their times, and where the workers are."""
-        return "\n".join([*self.acts, self.workers.describe()])
-
-    # --- acts ----------------------------------------------------------------------------------
 
     def _act(self) -> None:
         acts: list[tuple[int, Callable[[], None]]] = [
@@ -179,8 +304,6 @@ class History:
             sessions = [each for each, owner in self.owners.items() if owner is worker][:3]
             self._order(worker, "close_handle", sessions=sessions, count=5)
 
-    # --- faults --------------------------------------------------------------------------------
-
     def _freeze(self) -> None:
         worker = self._free_worker()
         if worker is None or len(self.thaws) >= FROZEN_MAX:
@@ -225,90 +348,6 @@ class History:
             self.broker.freeze()
             self.broker_thaws_at = time.monotonic() + self.rng.choice((0.2, 0.8, 2.5))
 
-    def _busy(self, worker: Worker) -> None:
-        """Give it something to be doing when it is hit."""
-        own = [each for each, owner in self.owners.items() if owner is worker]
-        if own:
-            sessions = self.rng.sample(own, min(len(own), 3))
-            self._order(worker, "append", sessions=sessions, batches=[1, 1, 2, 1, 1])
-            self._go_on(self.rng.uniform(0, 0.02))
-
-    def _see_to_thaw(self, worker: Worker) -> None:
-        """When it goes on: soon, after its transactions timed out, or after another's claim."""
-        now = time.monotonic()
-        others = self._free_workers()
-        own = [each for each, owner in self.owners.items() if owner is worker]
-        choice = self.rng.random()
-        if choice < 0.5 and others and own:
-            other = self.rng.choice(others)
-            self.faults["zombie"] += 1
-            command = self._order(other, "claim", sessions=own[:4])
-            self._order(other, "append", sessions=own[:4], batches=[1, 1])
-            self.thaws.append(Thaw(worker, now + 0.05, other, command))
-        elif choice < 0.65:
-            self.faults["stopped past the transaction's time"] += 1
-            self.thaws.append(Thaw(worker, now + TRANSACTION_TIMEOUT_S + 1.2, None, 0))
-        else:
-            self.thaws.append(Thaw(worker, now + self.rng.uniform(0.02, 0.6), None, 0))
-        self._note_act(f"{worker.name} is stopped: {self.thaws[-1][1:]}")
-
-    # --- going on --------------------------------------------------------------------------------
-
-    def _note(self, worker: Worker, report: Report) -> None:
-        """A worker told something: who owns what, and whether it is about to stop or to end."""
-        facts = report.facts
-        if report.name == "written" and facts["digests"]:
-            self.owners[facts["session"]] = worker
-            if facts["session"] not in self.sessions:
-                self.sessions.append(facts["session"])
-        elif report.name == "claimed":
-            self.owners.update(dict.fromkeys(facts["attempts"], worker))
-        elif report.name == "done" and "released" in facts:
-            self.owners.pop(facts["released"], None)
-        elif report.name == "hit":
-            self.faults[f"{facts['how']} when {facts['moment']}"] += 1
-            if facts["how"] == "stop":
-                worker.await_stop()
-                self._see_to_thaw(worker)
-
-    def _go_on(self, for_s: float) -> None:
-        """Take reports in for so long, and continue whoever's time has come."""
-        until = time.monotonic() + for_s
-        while True:
-            self.workers.pump(min(0.01, max(0.0, until - time.monotonic())))
-            self._continue()
-            if time.monotonic() >= until:
-                return
-
-    def _await_free_workers(self) -> None:
-        until = time.monotonic() + FREE_S_MAX
-        while len(self._free_workers()) < FREE_MIN and time.monotonic() < until:
-            self._go_on(0.01)
-
-    def _continue(self) -> None:
-        now = time.monotonic()
-        if self.broker is not None and 0 < self.broker_thaws_at <= now:
-            self.broker.thaw()
-            self.broker_thaws_at = 0.0
-        for thaw in list(self.thaws):
-            waits = thaw.other is not None and thaw.command in thaw.other.commands
-            if now >= thaw.at and not (waits and now < thaw.at + 5):
-                self.thaws.remove(thaw)
-                self._note_act(f"{thaw.worker.name} goes on")
-                thaw.worker.thaw()
-        for worker in self.live:
-            if worker.has_ended:
-                self._replace(worker)
-
-    def _calm_down(self) -> None:
-        """No more faults: everybody goes on, and answers what it was told to do."""
-        self._note_act("no more faults")
-        self.workers.await_until(self._is_calm)
-
-    def _is_calm(self) -> bool:
-        self._continue()
-        return not self.thaws and not any(worker.commands for worker in self.live)
-
     def _claim_everything(self) -> None:
         """One worker takes all sessions over and goes on with them: nothing was left stuck."""
         worker = self._start()
@@ -317,46 +356,3 @@ class History:
             self._order(worker, "claim", sessions=[session])
             self._order(worker, "append", sessions=[session], batches=[1, 1])
         self.workers.await_until(self._is_calm)
-
-    def _start(self) -> Worker:
-        options = {
-            "deadline_s": self.rng.choice(DEADLINES_S),
-            "transaction_timeout_ms": int(TRANSACTION_TIMEOUT_S * 1_000),
-        }
-        return self.workers.start(**options)
-
-    def _replace(self, worker: Worker) -> None:
-        self._note_act(f"{worker.name} has ended")
-        self.thaws = [each for each in self.thaws if each.worker is not worker]
-        self.live[self.live.index(worker)] = self._start()
-
-    # --- choosing ------------------------------------------------------------------------------
-
-    def _order(self, worker: Worker, do: str, **arguments: object) -> int:
-        self._note_act(f"{worker.name}: {do} {arguments}")
-        return worker.order(do, **arguments)
-
-    def _note_act(self, what: str) -> None:
-        self.acts.append(f"{time.monotonic() - self.began_at:8.3f} {what}")
-
-    def _free_workers(self) -> list[Worker]:
-        return [
-            each
-            for each in self.live
-            if not each.is_frozen
-            and not each.has_ended
-            and len(each.commands) < COMMANDS_WAITING_MAX
-        ]
-
-    def _free_worker(self) -> Worker | None:
-        free = self._free_workers()
-        return self.rng.choice(free) if free else None
-
-    def _session(self) -> str | None:
-        return self.rng.choice(self.sessions) if self.sessions else None
-
-    def _owned(self) -> str | None:
-        """A session whose owner is there and not stopped."""
-        free = self._free_workers()
-        found = [each for each, owner in self.owners.items() if owner in free]
-        return self.rng.choice(found) if found else None
