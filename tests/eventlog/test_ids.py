@@ -2,6 +2,7 @@
 
 import multiprocessing
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 from eventlog.ids import event_id_from_key, mint_event_id, mint_session_id, mint_writer_id
@@ -49,6 +50,22 @@ def test_keys_and_sessions_do_not_run_into_each_other() -> None:
 
 def _mint(count: int) -> list[bytes]:
     return [mint_event_id() for _ in range(count)]
+
+
+def test_forked_processes_draw_different_numbers() -> None:
+    """Also where the parent had drawn some ahead."""
+    mint_event_id()
+    context = multiprocessing.get_context("fork")
+    with context.Pool(4) as pool:
+        minted = [event_id for part in pool.map(_mint, [50] * 8) for event_id in part]
+    minted += _mint(50)
+    assert len({event_id[8:] for event_id in minted}) == len(minted)
+
+
+def test_threads_draw_different_numbers() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        minted = [event_id for part in pool.map(_mint, [2_000] * 8) for event_id in part]
+    assert len({event_id[8:] for event_id in minted}) == len(minted)
 
 
 def test_forked_processes_mint_different_ids() -> None:
