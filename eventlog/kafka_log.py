@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -285,15 +286,16 @@ class KafkaLog(MirroredReading):
         return (_open_again, (self.bootstrap, self.topic, str(self.folder), how))
 
     def _submit(self, own: _Own, append: Append, answer: Answer) -> None:
-        deadline = time.monotonic() + self.append_deadline_s
+        size = append.size_bytes
         own.submit(
             Request(
-                lambda committer: committer.stage(append),
+                partial(KafkaCommitter.stage, append=append),
                 answer,
                 (append.session_id,),
-                append.size_bytes,
-                deadline=deadline,
-                held_bytes=append.held_bytes,
+                size,
+                False,
+                time.monotonic() + self.append_deadline_s,
+                append.held_bytes(size),
             )
         )
 

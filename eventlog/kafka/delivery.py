@@ -14,9 +14,10 @@ from eventlog.errors import (
     LogUnavailableError,
     SteplogError,
 )
+from eventlog.kafka.client import OutgoingRecord
 from eventlog.kafka.client_errors import ClientFault, RecordsRefused
 from eventlog.kafka.errors import as_ours, faults_as_ours
-from eventlog.kafka.line_judge import CommitFirstError, LineJudge, Staged, receipt_of, record_of
+from eventlog.kafka.line_judge import CommitFirstError, LineJudge, Staged, receipt_of, records_of
 from eventlog.kafka.mirrored_lines import MirroredLines
 from eventlog.kafka.readiness import Readiness
 from eventlog.kafka.topic_writer import TopicWriter
@@ -51,7 +52,7 @@ class Delivery:
 
         `was_refused`: it was part of a transaction that the brokers refused, and so did not commit.
         """
-        self._ready.hurry(min(request.deadline for request, _ in staged))
+        self._ready.hurry(min([request.deadline for request, _ in staged]))
         outcomes: Outcomes = []
         was_sent = was_lost = was_refused
         in_doubt = False
@@ -98,9 +99,9 @@ class Delivery:
 
     def _commit(self, staged: Sequence[tuple[Request, Staged]]) -> list[int]:
         """The offsets of all records, in order; none where nothing is left to be sent."""
-        records = [
-            record_of(encoded, one.partition) for _, one in staged for encoded in one.append.events
-        ]
+        records: list[OutgoingRecord] = []
+        for _, one in staged:
+            records += records_of(one.append.events, one.partition)
         return self._topic.commit(records, self._ready.deadline) if records else []
 
     def _judge_again(

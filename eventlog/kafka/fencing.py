@@ -21,7 +21,7 @@ from eventlog.kafka.client_errors import (
     RecordsRefused,
 )
 from eventlog.kafka.errors import as_ours
-from eventlog.kafka.line_judge import record_of
+from eventlog.kafka.line_judge import records_of
 from eventlog.kafka.uncertain import Wished
 from eventlog.keeping.claims import Takeover
 from eventlog.log import Receipt
@@ -95,7 +95,7 @@ class Fencing:
         records: list[OutgoingRecord] = []
         for claim in claims:
             partition = self._maker.partition_of_session(claim.kept.session_id)
-            records += [record_of(each, partition) for each in claim.append.events]
+            records += records_of(claim.append.events, partition)
         producer.commit(records, max(COMMIT_MIN_S, self._maker.left_s()))
 
     def _unfinished(

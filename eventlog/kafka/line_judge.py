@@ -27,6 +27,8 @@ from eventlog.keeping.kept_rows import KeptSession
 from eventlog.line_state import LineState
 from eventlog.log import Receipt
 
+NO_IDS: Final[frozenset[bytes]] = frozenset()
+
 RECORD_OVERHEAD_BYTES: Final = 512
 """More than Kafka adds to one record in a batch of its own, its key included."""
 
@@ -44,11 +46,14 @@ class CommitFirstError(Exception):
     """The append can be judged only after what is staged has been committed."""
 
 
-class _Begun(NamedTuple):
+class _Begun:
     """What the open transaction holds of one session: the line after it, and its event ids."""
 
-    line: LineState
-    event_ids: set[bytes]
+    __slots__ = ("event_ids", "line")
+
+    def __init__(self, line: LineState) -> None:
+        self.line = line
+        self.event_ids: set[bytes] = set()
 
 
 class LineJudge:
@@ -81,12 +86,13 @@ class LineJudge:
 
     def begin(self, staged: Staged) -> None:
         """The append is in the open transaction."""
-        session_id = staged.append.session_id
-        ids = {encoded.event.event_id for encoded in staged.append.events}
-        begun = self._begun.get(session_id)
-        if begun is not None:
-            ids |= begun.event_ids
-        self._begun[session_id] = _Begun(staged.line, ids)
+        append = staged.append
+        begun = self._begun.get(append.session_id)
+        if begun is None:
+            begun = self._begun[append.session_id] = _Begun(staged.line)
+        begun.line = staged.line
+        for event, _, _ in append.events:
+            begun.event_ids.add(event.event_id)
 
     def end(self) -> None:
         """The transaction is sent, or given up: nothing counts as written any more."""
@@ -161,16 +167,18 @@ class LineJudge:
         self._require_sizes(append)
         self._require_uncontested(append)
         self.sent.require_same(append)
-        begun = self._begun.get(append.session_id)
-        line = self._line_of(append.session_id)
+        session_id = append.session_id
+        begun = self._begun.get(session_id)
         after = None
-        if line is not None:
-            after = self._lines.judge(append, line, () if begun is None else begun.event_ids)
-        elif use_minted(append.session_id):
-            after = line_after(append.session_id, append.events, None)
+        if begun is not None:
+            after = self._lines.judge(append, begun.line, begun.event_ids)
+        elif (owned := self._lines.find(session_id)) is not None:
+            after = self._lines.judge(append, owned.line, NO_IDS)
+        elif use_minted(session_id):
+            after = line_after(session_id, append.events, None)
         if after is None:
             return self._judge_by_mirror(append)
-        return Staged(append, after, self._topic.partition_of(append.session_id), read_back=False)
+        return Staged(append, after, self._topic.partition_of(session_id), read_back=False)
 
     def release(self, session_id: str, to_writer: str | None) -> Staged | Receipt:
         """Stage the release of a session that this writer owns. Raises `FencedError`."""
@@ -295,11 +303,18 @@ def receipt_of(append: Append, offset: int) -> Receipt:
     return Receipt(append.session_id, first.step, place.step, place.attempt, last.digest, offset)
 
 
-def record_of(encoded: EncodedEvent, partition: int) -> OutgoingRecord:
-    """An event as a record. Its time stamp is the event's time, in whole milliseconds.
+def records_of(events: Iterable[EncodedEvent], partition: int) -> list[OutgoingRecord]:
+    """One session's events as records. Their time stamps are the events' times, in milliseconds.
 
     Brokers may refuse one in the future, and read one below zero as none: those are drawn in.
     """
-    event, data, _ = encoded
-    time_ms = max(0, min(event.time // 1_000, time.time_ns() // 1_000_000))
-    return OutgoingRecord(partition, time_ms, event.session_id.encode("utf-8"), data)
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        OutgoingRecord(
+            partition,
+            max(0, min(event.time // 1_000, now_ms)),
+            event.session_id.encode("utf-8"),
+            data,
+        )
+        for event, data, _ in events
+    ]

@@ -6,7 +6,7 @@ is not plain (a retry, a claim, a conflict) is judged by the mirror, which has r
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 from eventlog.codec import EncodedEvent
@@ -78,7 +78,7 @@ class OwnedLines:
 
     def advance(self, append: Append, line: LineState, position: int) -> None:
         """The append is committed, `line` is the line after it, and `position` is past it."""
-        ids = [encoded.event.event_id for encoded in append.events]
+        ids = [event.event_id for event, _, _ in append.events]
         first = append.events[0].event
         if first.step == line.first_step:
             self.hold(append.session_id, line, ids, position)
@@ -93,9 +93,7 @@ class OwnedLines:
         owned.recent.note(ids, line.attempt)
         self._lines.move_to_end(append.session_id)
 
-    def judge(
-        self, append: Append, line: LineState, staged_ids: Iterable[bytes]
-    ) -> LineState | None:
+    def judge(self, append: Append, line: LineState, staged_ids: Set[bytes]) -> LineState | None:
         """The line after an append that plainly follows `line`; None where it does not.
 
         `line` is the session's, with what the same transaction holds already, whose event ids are
@@ -111,10 +109,10 @@ class OwnedLines:
             or first.attempt != line.attempt
         ):
             return None
-        ids = [encoded.event.event_id for encoded in append.events]
+        ids = [event.event_id for event, _, _ in append.events]
         if owned.recent.find(ids, owned.line.next_step) is not None:
             return None
-        if staged_ids and not set(staged_ids).isdisjoint(ids):
+        if staged_ids and not staged_ids.isdisjoint(ids):
             return None
         plain = plain_line(append, line)
         return line_after(append.session_id, append.events, line) if plain is None else plain

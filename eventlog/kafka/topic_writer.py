@@ -48,6 +48,9 @@ LOOK_EVERY_S: Final = 5.0
 LOOK_SHARE: Final = 4
 """...and may take this part of what is left of the time: the rest is for the commit."""
 
+PARTITIONS_KEPT_MAX: Final = 4_096
+"""Of so many sessions the partition is remembered."""
+
 FETCH_WAIT_S: Final = 0.2
 """A fetch waits so long for records that are still hidden by an open transaction."""
 
@@ -112,6 +115,7 @@ class TopicWriter:
         self._deadline = 0.0
         self._next_look = 0.0
         self._partition_count = 0
+        self._partitions: dict[str, int] = {}
         self._proved: dict[int, int] = {}
         self._gone: TopicChangedError | None = None
         """Set once the topic was seen to have lost what it had acknowledged."""
@@ -125,10 +129,16 @@ class TopicWriter:
 
     def partition_of(self, session_id: str) -> int:
         """The partition that the session's records go to. Raises `SessionNotFoundError`."""
-        require_session_name(session_id)
-        if not self._partition_count:
-            self._partition_count = self._mirror.partition_count(self._left_s())
-        return partition_of(session_id, self._partition_count)
+        partition = self._partitions.get(session_id)
+        if partition is None:
+            require_session_name(session_id)
+            if not self._partition_count:
+                self._partition_count = self._mirror.partition_count(self._left_s())
+            partition = partition_of(session_id, self._partition_count)
+            if len(self._partitions) >= PARTITIONS_KEPT_MAX:
+                self._partitions.clear()
+            self._partitions[session_id] = partition
+        return partition
 
     def make_ready(self, deadline: float, reread: Callable[[], None]) -> None:
         """Have an initialised producer; where the last one was lost, `reread` is called first.

@@ -75,6 +75,8 @@ class UncertainAppends:
 
     def settle(self, outcomes: Outcomes, *, in_time: bool) -> None:
         """Block sessions whose outcome was told to be unknown; unblock those reconciled in time."""
+        if in_time and not self._wished:
+            return
         for request, result in outcomes:
             for session_id in request.session_ids:
                 if not in_time:

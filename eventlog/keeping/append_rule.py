@@ -51,12 +51,14 @@ class Append(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """How many bytes the events have together."""
-        return sum(len(encoded.data) for encoded in self.events)
+        events = self.events
+        return (
+            len(events[0].data) if len(events) == 1 else sum([len(data) for _, data, _ in events])
+        )
 
-    @property
-    def held_bytes(self) -> int:
+    def held_bytes(self, size_bytes: int) -> int:
         """How much memory it holds: each event as objects and as bytes, and its answer."""
-        return 2 * self.size_bytes + HELD_BYTES_PER_EVENT * len(self.events)
+        return 2 * size_bytes + HELD_BYTES_PER_EVENT * len(self.events)
 
 
 class Accepted(NamedTuple):

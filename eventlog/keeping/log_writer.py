@@ -66,6 +66,8 @@ class LogWriter(Generic[CommitterT]):
         self._taken_bytes = self._taken_held = 0
         self._is_overdue = False
         self._is_busy = False
+        self._sleeps = False
+        """Whether the thread waits for the bell: only then it is rung."""
         self._phase = 0
         """Counts what the thread comes to: work, a batch, its outcome."""
         self._ended = threading.Event()
@@ -111,10 +113,13 @@ class LogWriter(Generic[CommitterT]):
                 return False
             if not self._is_started:
                 self._start_soon()
-            self._bell.put(None)
+            if self._sleeps:
+                self._bell.put(None)
             # Nothing can come between these two; and an idle writer counts from nothing again.
             self._in_flight_bytes = in_flight + size
             self._waiting.append(entry)
+            # It will look; until it can run, others need not ring as well.
+            self._sleeps = False
             return True
 
     def _start_soon(self) -> None:
@@ -195,12 +200,14 @@ class LogWriter(Generic[CommitterT]):
         """Wait until something is there to be served; False where nothing will come any more."""
         while True:
             with self._lock:
+                self._sleeps = False
                 if self._waiting or self._stopping:
                     self._is_busy = True
                     self._phase += 1
                     return bool(self._waiting)
                 self._is_busy = False
                 self._in_flight_bytes = 0
+                self._sleeps = True
             self._bell.get()
 
     def _take(self) -> Sequence[Request]:

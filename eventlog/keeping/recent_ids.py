@@ -32,7 +32,7 @@ class RecentIds:
 
     def note(self, event_ids: Sequence[bytes], attempt: int) -> None:
         """The line's next events, all of one attempt: in step order after the last one noted."""
-        self._ids += b"".join(event_ids)
+        self._ids += event_ids[0] if len(event_ids) == 1 else b"".join(event_ids)
         self.head = (attempt, self.next_step - 1)
         newest = self._newest_minted
         for event_id in event_ids:
@@ -45,12 +45,17 @@ class RecentIds:
 
     def find(self, event_ids: Sequence[bytes], end_step: int) -> int | None:
         """The lowest step of any of these ids among the last `capacity` steps before `end_step`."""
+        newest = self._newest_minted
+        known = [
+            event_id
+            for event_id in event_ids
+            if event_id <= newest or event_id[_VERSION_BYTE] & 0xF0 != _MINTED
+        ]
+        if not known:
+            return None
         oldest = max(0, end_step - self._capacity - self._first_step) * _ID_BYTES
         places = [
-            place
-            for event_id in event_ids
-            if not (event_id[_VERSION_BYTE] & 0xF0 == _MINTED and event_id > self._newest_minted)
-            and (place := self._place_of(event_id, oldest)) is not None
+            place for event_id in known if (place := self._place_of(event_id, oldest)) is not None
         ]
         return None if not places else self._first_step + min(places) // _ID_BYTES
 
