@@ -19,6 +19,7 @@ from eventlog.kafka.client_errors import (
     TopicMissing,
 )
 from eventlog.kafka.inherited import watch
+from eventlog.kafka.kafka_python_batches import SentBatch, send_together
 from eventlog.kafka.kafka_python_faults import library_faults, to_fault, to_producer_fault
 from eventlog.kafka.kafka_python_gate import Gate
 from eventlog.kafka.kafka_python_inside import (
@@ -87,22 +88,23 @@ class KafkaPythonProducer(TopicProducer):
             return []
         self._gate.begin()
         producer, topic = self._producer, self._endpoint.topic
-        futures: list[Any] = []
+        sent: list[SentBatch] = []
         try:
             # Only waits where the topic's partitions have become unknown.
             producer.config["max_block_ms"] = timeout_s * 1_000
             producer.begin_transaction()
-            send, keep = producer.send, futures.append
-            for partition, timestamp_ms, key, value in records:
-                keep(send(topic, value, key, None, partition, timestamp_ms))
+            sent += send_together(producer, topic, records)
             is_committed = commit_by(producer, deadline, self._tell_wait)
             if is_committed:
                 self._endpoint.wait.end()
-                offsets = [future.value.offset for future in futures]
+                offsets = [-1] * len(records)
+                for batch in sent:
+                    batch.note_offsets(offsets)
                 if min(offsets) >= 0:
                     return offsets
         except library_faults() as error:
-            raise self._ended_by([error, *_failures(futures)]) from error
+            failures = [each for batch in sent for each in batch.failures()]
+            raise self._ended_by([error, *failures]) from error
         self.abandon()
         reason = (
             "the transaction is committed, but not at which offsets"
@@ -223,11 +225,3 @@ class KafkaPythonProducer(TopicProducer):
         if known is not None:
             causes.append(known)
         return to_producer_fault(causes, self._place, sent=self._gate.has_sent)
-
-
-def _failures(futures: list[Any]) -> list[BaseException]:
-    """Why records failed: the first is enough, the others failed with it."""
-    for future in futures:
-        if future.is_done and future.exception is not None:
-            return [future.exception]
-    return []

@@ -33,6 +33,7 @@ from eventlog.kafka.client_errors import (
 )
 from eventlog.kafka.connection import CLIENTS, open_client
 from eventlog.kafka.errors import as_ours
+from eventlog.kafka.kafka_python_batches import _new_batch
 from eventlog.kafka.kafka_python_faults import (
     is_refusal,
     library_faults,
@@ -279,7 +280,7 @@ def test_the_library_s_log_is_quiet_unless_asked_for() -> None:
 def test_the_inside_of_the_library_is_as_we_use_it() -> None:
     # `kafka_python_inside`, and the gate, lean on these names.
     for owner, names in {
-        TransactionManager: ["begin_commit", "last_error"],
+        TransactionManager: ["begin_commit", "last_error", "maybe_add_partition_to_transaction"],
         TransactionalRequestResult: ["wait"],
         Sender: ["wakeup", "force_close", "is_alive"],
         KafkaProducer: ["_unregister_cleanup", "init_transactions", "partitions_for"],
@@ -295,6 +296,19 @@ def test_the_inside_of_the_library_is_as_we_use_it() -> None:
     producer = KafkaProducer(**NOWHERE, transactional_id="x", metrics_enabled=False)
     assert producer._closed is False
     assert producer.config["max_block_ms"]
+    accumulator = producer._accumulator
+    target = TopicPartition("t", 0)
+    with accumulator._tp_lock(target):
+        assert not accumulator._batches[target]
+    assert accumulator._closed is False
+    assert callable(accumulator._incomplete.add)
+    assert callable(accumulator._appends_in_progress.increment)
+    assert callable(accumulator._appends_in_progress.decrement)
+    batch = _new_batch(accumulator, target)
+    assert batch._record_futures == []
+    assert batch.records.append(1_000, b"k", b"v", []) is not None
+    batch.complete(17, -1)
+    assert batch.produce_future.value == (17, -1, None)
     producer._unregister_cleanup()
     producer._closed = True
     producer._sender.force_close()
