@@ -5,6 +5,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from eventlog.kafka.client import OutgoingRecord, TopicProducer
@@ -238,7 +239,8 @@ class ConfluentProducer(TopicProducer):
         producer = self._producer
         if producer is not None:  # Another thread may have abandoned it meanwhile.
             # What is still queued is not sent any more; each record's report says where it was.
-            producer.purge(in_queue=True, in_flight=True, blocking=False)
+            with suppress(*library_faults()):  # One that was fenced refuses even this.
+                producer.purge(in_queue=True, in_flight=True, blocking=False)
             ends_at = time.monotonic() + _REPORTS_WITHIN_S
             while len(self._reports) < self._given and time.monotonic() < ends_at:
                 producer.poll(0.01)
@@ -259,8 +261,9 @@ class ConfluentProducer(TopicProducer):
 
 def _end(producer: Any) -> None:
     """Forget it here, where nobody waits for its threads. Its own `close` would abort and wait."""
-    producer.purge(in_queue=True, in_flight=True, blocking=False)
-    producer.poll(0)
+    with suppress(*library_faults()):
+        producer.purge(in_queue=True, in_flight=True, blocking=False)
+        producer.poll(0)
 
 
 def _is_fenced(error: Any) -> bool:
