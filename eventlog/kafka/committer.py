@@ -26,9 +26,13 @@ from eventlog.keeping.claims import Claimant
 from eventlog.keeping.requests import BatchLimits, Failed, Outcomes, Request
 from eventlog.log import Receipt
 
-TRANSACTION_EVENTS_MAX: Final = 500
-TRANSACTION_BYTES_MAX: Final = 512 * 1024
-"""A transaction takes what waits, up to about so much; one larger append may be one alone."""
+TRANSACTION_EVENTS_MAX: Final = 1_000
+TRANSACTION_BYTES_MAX: Final = 1024 * 1024
+"""A transaction takes what waits, up to about so much; one larger append may be one alone.
+
+Of its time most is waiting, for brokers and for the interpreter: one of half the size takes four
+fifths as long.
+"""
 
 
 class KafkaCommitter:

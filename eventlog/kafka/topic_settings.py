@@ -26,8 +26,8 @@ REPLICAS_ACKNOWLEDGED: Final = 2
 may be lost for good, and one may be away, without an event lost or a writer held up."""
 
 BATCH_BYTES_MIN: Final = 768 * 1024
-"""One transaction's events of one partition (512 KiB and what Kafka adds to each), and one event of
-the largest kind (320 KiB), each fit into a batch of this size."""
+"""What a writer puts into one batch (512 KiB), and one event of the largest kind (320 KiB), each
+fit into a batch of this size."""
 
 BATCH_BYTES_MADE: Final = 1024 * 1024 + 12
 """What topics are made with: Kafka's own default, stated so that a server's other one is not it."""

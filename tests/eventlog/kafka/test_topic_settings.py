@@ -4,7 +4,7 @@ import pytest
 
 from eventlog.codec import EVENT_BYTES_MAX, TEXT_BYTES_MAX
 from eventlog.kafka import codecs
-from eventlog.kafka.committer import TRANSACTION_BYTES_MAX
+from eventlog.kafka.kafka_python_producer import BATCH_BYTES
 from eventlog.kafka.topic_settings import (
     BATCH_BYTES_MADE,
     BATCH_BYTES_MIN,
@@ -189,11 +189,11 @@ def test_one_server_is_warned_of() -> None:
     assert found["servers"] == "warning"
 
 
-def test_a_batch_takes_the_largest_event_and_a_whole_transaction() -> None:
+def test_a_batch_takes_the_largest_event_and_what_a_writer_puts_into_one() -> None:
     # A record in a batch costs up to some 70 bytes and its key, of at most 255.
     per_record = 70 + 255
     assert EVENT_BYTES_MAX + TEXT_BYTES_MAX + per_record < BATCH_BYTES_MIN
-    assert TRANSACTION_BYTES_MAX + 500 * per_record < BATCH_BYTES_MIN
+    assert BATCH_BYTES < BATCH_BYTES_MIN
     assert BATCH_BYTES_MADE >= BATCH_BYTES_MIN
 
 
