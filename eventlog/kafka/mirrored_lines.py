@@ -4,8 +4,10 @@ Reads only. What is answered is true as of the mirror's last refresh; who must k
 log refreshes first.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 from eventlog.keeping.kept_records import checked_record, missing_event
 from eventlog.keeping.kept_rows import RECENT_EVENTS, KeptSession, Mark, StoredEvent
@@ -14,6 +16,9 @@ from eventlog.log import Receipt
 from eventlog.mirror import Mirror
 from eventlog.standing_line import standing_ranges
 
+LINES_KEPT_MAX: Final = 64
+"""Of so many lines the ids of the last events are remembered, each up to 50 KiB."""
+
 
 class MirroredLines:
     """`kept_rows.JudgeSource` over a mirror, with offsets of Kafka in its receipts."""
@@ -21,6 +26,8 @@ class MirroredLines:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
         self._reader = mirror.reader
+        self._recent: OrderedDict[bytes, list[bytes]] = OrderedDict()
+        """By the line's head, which fixes them: many appends that are refused ask for the same."""
 
     def find_session(self, session_id: str) -> KeptSession | None:
         """The session's row; None where the mirror holds nothing of the session."""
@@ -62,6 +69,14 @@ class MirroredLines:
 
     def recent_ids(self, kept: KeptSession) -> list[bytes]:
         """The ids of the line's last own `RECENT_EVENTS`, in step order."""
+        recent = self._recent.get(kept.line.head)
+        if recent is None:
+            recent = self._recent[kept.line.head] = self._read_recent_ids(kept)
+            while len(self._recent) > LINES_KEPT_MAX:
+                self._recent.popitem(last=False)
+        return recent
+
+    def _read_recent_ids(self, kept: KeptSession) -> list[bytes]:
         line = kept.line
         oldest = max(line.first_step, line.next_step - RECENT_EVENTS)
         ranges = standing_ranges(self.claims_of(kept.session_id), line.attempt, line.next_step - 1)

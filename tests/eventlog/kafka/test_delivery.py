@@ -437,3 +437,18 @@ def test_a_release_whose_answer_was_lost_is_settled(log: KafkaLog, client: Scrip
     client.script += ["broken, committed"]
     assert log.release("s").last_step == chain.head.step + 1
     assert log.session_info("s").status == "released"
+
+
+def test_many_refused_appends_to_a_long_line_do_not_hold_up_the_others(
+    log: KafkaLog, topic: FakeTopic
+) -> None:
+    """Each asks whether its event stands already: the line's last events are read once for all."""
+    chain, beside = seeded_chain(log, "s", calls=400), seeded_chain(log, "beside")
+    foreign = EventChain("s", seed=1)
+    foreign.head = chain.head._replace(step=chain.head.step + 5)
+    began = time.monotonic()
+    refused = [submit(log, foreign.call()) for _ in range(400)]
+    append_all(log, [beside.call()])
+    assert time.monotonic() - began < 3
+    assert {type(answer.exception(10)) for answer in refused} == {StepConflictError}
+    require_line(log, topic, beside)
