@@ -27,7 +27,7 @@ PARTITIONS = 2
 MOMENTS = {1: signal.SIGUSR1, 2: signal.SIGUSR2}
 """Between send and commit; between commit and answer."""
 
-TRANSACTION_TIMEOUT_MS = 1_000
+TRANSACTION_TIMEOUT_MS = 500
 """What a writer left open holds readers up for so long (10 s by default)."""
 
 WRITES_MIN = 4
