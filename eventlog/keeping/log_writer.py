@@ -267,19 +267,7 @@ class LogWriter(Generic[CommitterT]):
             self._in_flight_bytes -= sum(
                 request.held_bytes or request.size_bytes for request in late
             )
-        if self.committer.waits_for_lock:
-            what = (
-                f"another process has held {self.committer.place} locked for "
-                f"{self.wait_deadline_s:g} s"
-            )
-            hint = "end or continue that process (`lslocks` names it), then try again"
-        else:
-            what = (
-                f"a write to {self.committer.place} before this one has been stuck for "
-                f"{self.wait_deadline_s:g} s"
-            )
-            hint = f"check {self.committer.medium}, then try again"
-        error = LogUnavailableError(what, hint=hint)
+        error = _stuck(self.committer, self.wait_deadline_s)
         self._answer([(request, Failed(error)) for request in late])
 
     def _give_batch_up(self) -> None:
@@ -296,6 +284,19 @@ class LogWriter(Generic[CommitterT]):
                 for request in batch
             ]
         )
+
+
+def _stuck(committer: Committer, wait_deadline_s: float) -> LogUnavailableError:
+    """What is said to those whose turn did not come."""
+    if committer.waits_for_lock:
+        return LogUnavailableError(
+            f"another process has held {committer.place} locked for {wait_deadline_s:g} s",
+            hint="end or continue that process (`lslocks` names it), then try again",
+        )
+    return LogUnavailableError(
+        f"a write to {committer.place} before this one has been stuck for {wait_deadline_s:g} s",
+        hint=f"check {committer.medium}, then try again",
+    )
 
 
 def _overdue(committer: Committer, deadline_s: float, request: Request) -> SteplogError:
