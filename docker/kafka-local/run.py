@@ -59,6 +59,8 @@ def start(folder: Path, port: int) -> None:
         running.write(str(os.getpid()))
         running.flush()
         signal.signal(signal.SIGTERM, _be_told)
+        # A shell gives what it starts in the background a SIGINT that is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         _run_in_foreground(Node(1, folder.resolve(), port, port + 1), folder)
 
 
