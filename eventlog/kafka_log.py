@@ -289,7 +289,7 @@ class KafkaLog(MirroredReading):
         size = append.size_bytes
         own.submit(
             Request(
-                partial(KafkaCommitter.stage, append=append),
+                partial(_stage, append),
                 answer,
                 (append.session_id,),
                 size,
@@ -321,6 +321,10 @@ class KafkaLog(MirroredReading):
 
     def _forget_parent(self) -> None:
         self._lock = threading.Lock()
+
+
+def _stage(append: Append, committer: KafkaCommitter) -> Any:
+    return committer.stage(append)
 
 
 def _append_of(

@@ -78,24 +78,34 @@ class Promised(Future[T]):
     longer than judging an append.
     """
 
+    # Thousands may be in flight: each holds as little as it can, and nothing for the garbage
+    # collector to look through but itself.
+    _state: str = PENDING
+    _result: T | None = None
+    _exception: BaseException | None = None
+    _is_plain = True
+    """Whether nobody has had a condition made, so that nobody waits by it or wants to be called."""
+    _is_given = False
+    _is_open = False
+    hearing: Hearing | None = None
+    """Of its error, where it has one."""
+
     def __init__(self) -> None:
-        self._state: str = PENDING
-        self._result: T | None = None
-        self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Any] = []
         self._given = threading.Lock()
         self._given.acquire()
-        self._is_given = False
-        self._is_open = False
-        self.hearing: Hearing | None = None
-        """Of its error, where it has one."""
 
     def __getattr__(self, name: str) -> Any:
-        if name != "_condition":
-            raise AttributeError(name)
-        with _condition_making:
-            return self.__dict__.setdefault("_condition", threading.Condition())
+        if name == "_condition":
+            with _condition_making:
+                if self._is_plain:
+                    self._condition = threading.Condition()
+                    self._is_plain = False
+                return self._condition
+        if name in ("_waiters", "_done_callbacks"):
+            # Asked for with the condition held: by one thread at a time.
+            setattr(self, name, [])
+            return getattr(self, name)
+        raise AttributeError(name)
 
     def running(self) -> bool:
         """Whether it was begun and has no answer yet."""
@@ -108,7 +118,7 @@ class Promised(Future[T]):
     def set_running_or_notify_cancel(self) -> bool:
         """It is begun; False where it was withdrawn."""
         with _condition_making:
-            if "_condition" not in self.__dict__ and self._state == PENDING:
+            if self._is_plain and self._state == PENDING:
                 self._state = RUNNING
                 return True
         return super().set_running_or_notify_cancel()
@@ -150,7 +160,7 @@ class Promised(Future[T]):
     def _finish(self, result: T | None, exception: BaseException | None) -> bool:
         """Take the answer, if nobody has had a condition made; False where somebody has."""
         with _condition_making:
-            if "_condition" in self.__dict__ or self._state not in (PENDING, RUNNING):
+            if not self._is_plain or self._state not in (PENDING, RUNNING):
                 return False
             self._result, self._exception = result, exception
             self._state = FINISHED
