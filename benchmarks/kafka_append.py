@@ -30,7 +30,7 @@ from benchmarks.harness import Row, peer_installed, percentile, report
 from eventlog.kafka_log import KafkaLog
 from eventlog.log import Receipt
 
-EVENTS: Final = 8_000
+EVENTS: Final = 16_000
 """Of one round of one side."""
 BATCHES: Final = (1, 10, 100)
 ROUNDS: Final = 3
