@@ -63,13 +63,19 @@ class KafkaCommitter:
         self._uncertain = UncertainAppends()
         self._staged: list[tuple[Request, Staged]] = []
 
-    def serve(self, take: Callable[[], Sequence[Request]]) -> Outcomes:
+    def serve(
+        self, take: Callable[[], Sequence[Request]], give: Callable[[Outcomes], None], /
+    ) -> Outcomes:
         """Run what `take` gives; appends that fit together share one transaction."""
         batch = take()
         self._ready.begin()
         self._judge.look_anew()
         outcomes: Outcomes = []
         for request in batch:
+            if outcomes and self._ready.must_wait(request.deadline):
+                # The brokers are away, and it has time left: the others need not wait for it.
+                give(outcomes)
+                outcomes = []
             try:
                 result = self._run(request)
             except CommitFirstError:

@@ -41,6 +41,14 @@ class Readiness:
         """The time that is left, in seconds."""
         return max(0.0, self.deadline - time.monotonic())
 
+    def must_wait(self, deadline: float) -> bool:
+        """Whether what is due then has to wait for the brokers, which were not reached lately."""
+        return (
+            self._unready is not None
+            and deadline > self._unready_until
+            and not self._topic.is_ready
+        )
+
     def require(self, reread: Callable[[], None]) -> None:
         """Have a producer; where it was lost, `reread` finds out what became of what was sent.
 
@@ -59,6 +67,7 @@ class Readiness:
             self._unready = copy.copy(error)
             self._unready_until = time.monotonic() + min(SAME_ANSWER_S, self._deadline_s / 4)
             raise
+        self._unready = None
 
     def late(self) -> LogUnavailableError:
         """What is said where nothing was in the way but time."""

@@ -43,8 +43,7 @@ _logger = logging.getLogger("steplog.log")
 class LogWriter(Generic[CommitterT]):
     """Queue and thread in front of one `Committer`. All methods may be called from any thread.
 
-    A second thread minds deadlines: nobody waits for ever for what is written to, or for another
-    process.
+    A second thread minds deadlines: nobody waits for ever, for a disk, brokers or a process.
     """
 
     def __init__(
@@ -86,12 +85,7 @@ class LogWriter(Generic[CommitterT]):
         deadline = time.monotonic() + self.wait_deadline_s
         while not self._enqueue(request, size):
             if time.monotonic() >= deadline:
-                raise LogUnavailableError(
-                    f"{self._in_flight_bytes} bytes wait to be written to {self.committer.place}; "
-                    f"no room came free within {self.wait_deadline_s:g} s",
-                    hint=f"check {self.committer.medium}; wait for what was submitted before "
-                    "submitting more",
-                )
+                raise _no_room(self.committer, self._in_flight_bytes, self.wait_deadline_s)
             time.sleep(_ROOM_EVERY_S)
         while not self._has_threads:
             # A process that ends right after its first submission can start none any more.
@@ -139,10 +133,8 @@ class LogWriter(Generic[CommitterT]):
             self._is_started = True
         try:
             # Daemons: an interpreter that exits without a close is not held up by them.
-            for target, name in (
-                (self._serve, "steplog-writer"),
-                (self._mind_deadlines, "steplog-deadlines"),
-            ):
+            threads = {"steplog-writer": self._serve, "steplog-deadlines": self._mind_deadlines}
+            for name, target in threads.items():
                 threading.Thread(target=target, name=name, daemon=True).start()
         finally:
             self._has_threads = True
@@ -185,16 +177,30 @@ class LogWriter(Generic[CommitterT]):
 
     def _serve(self) -> None:
         while self._await_work():
-            outcomes = self.committer.serve(self._take)
-            in_time = self._finish()
-            self.committer.settle(outcomes, in_time=in_time)
-            if in_time:
-                self._answer(outcomes)
+            outcomes = self.committer.serve(self._take, self._give_early)
+            self._give(outcomes, in_time=self._finish())
             self.committer.tidy()
         self.committer.close()
         self._ended.set()
         self._has_stopped = True
         self._stopped.put(None)
+
+    def _give(self, outcomes: Outcomes, *, in_time: bool) -> None:
+        self.committer.settle(outcomes, in_time=in_time)
+        if in_time:
+            self._answer(outcomes)
+
+    def _give_early(self, outcomes: Outcomes) -> None:
+        """These are through; the committer goes on with the rest of the batch."""
+        gone = {id(request) for request, _ in outcomes}
+        with self._lock:
+            self._phase += 1
+            in_time = not self._is_overdue
+            self._batch = [each for each in self._batch if id(each) not in gone]
+            held = sum(request.held_bytes or request.size_bytes for request, _ in outcomes)
+            self._in_flight_bytes -= held
+            self._taken_held -= held
+        self._give(outcomes, in_time=in_time)
 
     def _await_work(self) -> bool:
         """Wait until something is there to be served; False where nothing will come any more."""
@@ -284,6 +290,15 @@ class LogWriter(Generic[CommitterT]):
                 for request in batch
             ]
         )
+
+
+def _no_room(committer: Committer, in_flight: int, wait_deadline_s: float) -> LogUnavailableError:
+    """What is said to a submission that found no room."""
+    return LogUnavailableError(
+        f"{in_flight} bytes wait to be written to {committer.place}; no room came free within "
+        f"{wait_deadline_s:g} s",
+        hint=f"check {committer.medium}; wait for what was submitted before submitting more",
+    )
 
 
 def _stuck(committer: Committer, wait_deadline_s: float) -> LogUnavailableError:

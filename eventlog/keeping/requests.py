@@ -79,8 +79,13 @@ class Committer(Protocol):
     waits_for_lock: bool
     """Whether it waits for another process."""
 
-    def serve(self, take: Callable[[], Sequence[Request]]) -> Outcomes:
-        """Run what `take` gives; what each request came to."""
+    def serve(
+        self, take: Callable[[], Sequence[Request]], give: Callable[[Outcomes], None], /
+    ) -> Outcomes:
+        """Run what `take` gives; what each request came to.
+
+        `give` lets some know before the others are through, who need not wait for them.
+        """
         ...
 
     def settle(self, outcomes: Outcomes, *, in_time: bool) -> None:

@@ -48,7 +48,9 @@ class Committer:
         self._uncertain: dict[str, Written | None] = {}
         gate.add(self)
 
-    def serve(self, take: Callable[[], Sequence[Request]]) -> Outcomes:
+    def serve(
+        self, take: Callable[[], Sequence[Request]], _give: Callable[[Outcomes], None], /
+    ) -> Outcomes:
         """Run what `take` gives as one transaction; what each request came to.
 
         `take` is called when no other writer can come between; it hands over what waits then, each

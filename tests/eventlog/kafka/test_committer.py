@@ -72,7 +72,7 @@ def test_a_session_is_free_once_it_was_reconciled_in_time() -> None:
     writer.note_uncertain({"s": WISHED})
     writer.settle([(request(reconciles=True), RECEIPT)], in_time=True)
     assert writer.reconcile("s") == RECEIPT
-    assert writer.serve(lambda: [request()])[0][1] is None
+    assert writer.serve(lambda: [request()], lambda outcomes: None)[0][1] is None
     assert writer.reconcile("s") is None
 
 

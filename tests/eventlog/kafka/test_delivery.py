@@ -243,6 +243,26 @@ def test_one_that_has_time_left_waits_on_when_another_s_is_up(
     assert isinstance(third.exception(10), StepConflictError)
 
 
+def test_those_that_are_due_do_not_wait_for_one_that_has_time_left(
+    open_log: OpenLog, topic: FakeTopic
+) -> None:
+    """They were taken together, and it goes on waiting for the brokers."""
+    log = open_log(deadline_s=2.0)
+    chains = [seeded_chain(log, f"s{number}") for number in range(4)]
+    topic.is_down = True
+    log._here().topic.close()
+    answered_at: list[float] = []
+    began = time.monotonic()
+    due = [submit(log, chain.call()) for chain in chains]
+    for answer in due:
+        answer.add_done_callback(lambda _: answered_at.append(time.monotonic() - began))
+    time.sleep(1.4)
+    late = submit(log, chains[0].returned())
+    assert isinstance(late.exception(10), LogUnavailableError)
+    assert len(answered_at) == len(due)
+    assert max(answered_at) < 2.9 < time.monotonic() - began
+
+
 def test_a_record_that_is_refused_takes_no_other_with_it(
     log: KafkaLog, client: ScriptedClient, topic: FakeTopic
 ) -> None:
