@@ -53,7 +53,7 @@ class Line:
         """The next event."""
         head = self.head
         body = (
-            MessageAdded("user", Content(TEXT_PLAIN, bytes(TEXT)))
+            MessageAdded("user", Content(TEXT_PLAIN, bytes(bytearray(TEXT))))
             if head.step >= 0
             else SessionSeeded("bench", writer=self._writer)
         )

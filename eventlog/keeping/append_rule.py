@@ -29,7 +29,7 @@ from eventlog.log import LogRecord, Receipt
 from eventlog.session_line import SessionLine, bounds_problem
 from eventlog.standing_line import standing_ranges
 
-HELD_BYTES_PER_EVENT: Final = 2_048
+HELD_BYTES_PER_EVENT: Final = 3_072
 """What the objects of a small event, its append and its answer take."""
 
 _FIRST_KINDS: Final = ("session_seeded", "session_forked")
