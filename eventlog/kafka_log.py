@@ -23,7 +23,7 @@ from eventlog.codec import EncodedEvent
 from eventlog.config import security_in
 from eventlog.cut import Cut
 from eventlog.errors import LogError, SteplogError
-from eventlog.event import LineHead, SessionResumed
+from eventlog.event import LineHead, Restore, SessionResumed
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.kafka.claiming import Claiming
 from eventlog.kafka.client import TopicClient
@@ -223,9 +223,10 @@ class KafkaLog(MirroredReading):
         stands_on: Mapping[str, bytes],
         reason: str,
         heads: Mapping[str, LineHead] | None = None,
+        restore: Restore | None = None,
     ) -> dict[str, int]:
         """Claim sessions for this handle. See `kafka.claiming` for how, and what it costs whom."""
-        wish = Takeover(tuple(session_ids), dict(stands_on), reason, dict(heads or {}))
+        wish = Takeover(tuple(session_ids), dict(stands_on), reason, dict(heads or {}), restore)
         return self._here().claiming.take_over(wish)
 
     def next_attempt(self, session_id: str) -> int:

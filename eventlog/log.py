@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from eventlog.codec import EncodedEvent, EventPrefix
 from eventlog.cut import Cut
-from eventlog.event import LineHead
+from eventlog.event import LineHead, Restore
 
 
 class Receipt(NamedTuple):
@@ -192,6 +192,7 @@ class EventLog(ABC):
         stands_on: Mapping[str, bytes],
         reason: str,
         heads: Mapping[str, LineHead] | None = None,
+        restore: Restore | None = None,
     ) -> dict[str, int]:
         """Claim sessions for this handle; each line goes on after the event of its digest.
 
@@ -201,8 +202,10 @@ class EventLog(ABC):
         attempt of each.
 
         `heads[id]`, where given, must be the line's head at that moment: who claims what it has
-        read does not set aside what the owner has written since. Raises `SessionNotFoundError`,
-        `StepNotFoundError` (digest unknown), `StepConflictError` (another head).
+        read does not set aside what the owner has written since. `restore`, where given, stands in
+        each claim: a session that a restore of the same training under a higher attempt has claimed
+        before is left to it. Raises `SessionNotFoundError`, `StepNotFoundError` (digest unknown),
+        `StepConflictError` (another head), `FencedError` (a later restore).
         """
 
     def next_attempt(self, session_id: str) -> int:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
 from eventlog.errors import LogError, SessionNotFoundError, SteplogError
-from eventlog.event import LineHead
+from eventlog.event import LineHead, Restore
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.keeping.append_rule import Append, require_whole_batch
 from eventlog.keeping.claims import Claimant, Takeover
@@ -106,9 +106,10 @@ class MemoryLog(EventLog):
         stands_on: Mapping[str, bytes],
         reason: str,
         heads: Mapping[str, LineHead] | None = None,
+        restore: Restore | None = None,
     ) -> dict[str, int]:
         """Claim sessions for this handle."""
-        wish = Takeover(tuple(session_ids), dict(stands_on), reason, dict(heads or {}))
+        wish = Takeover(tuple(session_ids), dict(stands_on), reason, dict(heads or {}), restore)
         claimant = self._claimant()
         with self._lock:
             self._require_open()

@@ -18,7 +18,7 @@ from weakref import WeakSet
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
 from eventlog.errors import LogError
-from eventlog.event import LineHead
+from eventlog.event import LineHead, Restore
 from eventlog.ids import mint_event_id, mint_writer_id
 from eventlog.keeping.append_rule import Append, require_whole_batch
 from eventlog.keeping.awaited import Awaited, Promised
@@ -134,10 +134,11 @@ class SqliteLog(EventLog):
         stands_on: Mapping[str, bytes],
         reason: str,
         heads: Mapping[str, LineHead] | None = None,
+        restore: Restore | None = None,
     ) -> dict[str, int]:
         """Claim sessions for this handle, all in one commit."""
         wanted = tuple(session_ids)
-        wish = Takeover(wanted, dict(stands_on), reason, dict(heads or {}))
+        wish = Takeover(wanted, dict(stands_on), reason, dict(heads or {}), restore)
         claimant = self._claimant()
         return self._ask(lambda store: take_over(store, wish, claimant), wanted)
 

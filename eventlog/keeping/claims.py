@@ -7,9 +7,15 @@ through `Claimant`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from eventlog.codec import EncodedEvent, encode_event
-from eventlog.errors import LinkBrokenError, SessionNotFoundError, StepGapError, StepNotFoundError
-from eventlog.event import Event, LineHead, SessionReleased, SessionResumed
+from eventlog.codec import EncodedEvent, decode_event, encode_event
+from eventlog.errors import (
+    FencedError,
+    LinkBrokenError,
+    SessionNotFoundError,
+    StepGapError,
+    StepNotFoundError,
+)
+from eventlog.event import Event, LineHead, Restore, SessionReleased, SessionResumed
 from eventlog.keeping.append_rule import Append, require_head
 from eventlog.keeping.kept_records import checked_record
 from eventlog.keeping.kept_rows import KeptSession, LineSource, RecordSource
@@ -28,13 +34,15 @@ class Claimant(NamedTuple):
 class Takeover(NamedTuple):
     """A wish to own sessions: each goes on after the event of its digest.
 
-    `heads` are the lines' heads as the claimant has read them, where it has.
+    `heads` are the lines' heads as the claimant has read them, where it has. `restore` is what the
+    claims belong to, where they bring a checkpoint set back.
     """
 
     session_ids: Sequence[str]
     stands_on: Mapping[str, bytes]
     reason: str
     heads: Mapping[str, LineHead]
+    restore: Restore | None = None
 
 
 def require_session(store: LineSource, session_id: str) -> KeptSession:
@@ -60,10 +68,13 @@ def claim_append(
     """The claim that the wish asks for on one session, as an append of one event.
 
     Its attempt is one above those of all claims kept, and above `highest_attempt`. Raises
-    `StepConflictError` (another head than was read), `StepNotFoundError`.
+    `StepConflictError` (another head than was read), `StepNotFoundError`, `FencedError` (a later
+    restore of the same training has claimed the session).
     """
     line = kept.line
     require_head(kept, wish.heads.get(kept.session_id))
+    if wish.restore is not None:
+        _refuse_older_restore(store, kept, wish.restore)
     digest = wish.stands_on.get(kept.session_id)
     if digest is None:
         raise StepNotFoundError(
@@ -81,7 +92,9 @@ def claim_append(
         from_step, parent = known.step, digest
     attempt = 1 + max(highest_attempt, _claims_of(store, kept)[-1].attempt)
     over_release = line.released and parent == line.head
-    body = SessionResumed(from_step, wish.reason, claimant.writer_id, over_release)
+    body = SessionResumed(
+        from_step, wish.reason, claimant.writer_id, over_release, restore=wish.restore
+    )
     head = LineHead(kept.session_id, from_step, attempt, parent)
     event = own_event(head, body, claimant)
     return Append(kept.session_id, [event], from_step, claimant.writer_id)
@@ -98,6 +111,26 @@ def _fork_event_digest(store: LineSource, kept: KeptSession) -> bytes:
             step=kept.line.first_step,
         )
     return checked_record(stored, kept.session_id).digest
+
+
+def _refuse_older_restore(store: RecordSource, kept: KeptSession, restore: Restore) -> None:
+    """Two trainers may bring one training back at once: the one that claimed it later goes on."""
+    for claim in store.claims_of(kept.session_id):
+        stored = store.event_at(kept.number, claim.attempt, claim.first_step)
+        if stored is None:
+            continue  # Told by `check`; here it only cannot speak against anybody.
+        body = decode_event(checked_record(stored, kept.session_id).data).body
+        other = body.restore if isinstance(body, SessionResumed) else None
+        if other is None or other.training_session != restore.training_session:
+            continue
+        if other.attempt > restore.attempt:
+            raise FencedError(
+                f"a later restore of {restore.training_session!r} (attempt {other.attempt}, this "
+                f"is {restore.attempt}) has claimed the session",
+                hint="another trainer goes on with this training; stop this one",
+                session_id=kept.session_id,
+                step=claim.first_step,
+            )
 
 
 def _claims_of(store: LineSource, kept: KeptSession) -> Sequence[Claim]:

@@ -9,7 +9,7 @@ from eventlog.errors import (
     StepConflictError,
     StepNotFoundError,
 )
-from eventlog.event import LineHead, SessionResumed
+from eventlog.event import LineHead, Restore, SessionResumed
 from eventlog.log import EventLog
 from tests.support.events import EventChain
 from tests.support.keepers import CLOCK_US, Keeper
@@ -349,3 +349,34 @@ def test_a_branch_is_not_taken_over_before_its_fork(log: EventLog) -> None:
     append_all(log, [branch.forked(parent.head, writer=log.writer_id)])
     with pytest.raises(StepNotFoundError):
         log.take_over(["b"], stands_on={"b": parent.events[1].digest}, reason="x")
+
+
+def test_a_claim_of_a_restore_says_so(log: EventLog) -> None:
+    chain = seeded_chain(log, "s")
+    restore = Restore("run-1", 3)
+    log.take_over(["s"], stands_on={"s": chain.head.digest}, reason="restore", restore=restore)
+    claim = decode_event(list(log.read_session("s"))[-1].data).body
+    assert isinstance(claim, SessionResumed)
+    assert claim.restore == restore
+
+
+@pytest.mark.parametrize("then", ["nothing", "released", "resumed"])
+def test_the_older_of_two_restores_of_one_training_gives_up(keeper: Keeper, then: str) -> None:
+    """Two trainers bring the same training back at once: who claimed it first comes too late here,
+    also when the sessions went on meanwhile."""
+    chain = seeded_chain(keeper.log, "s", calls=3)
+    at = chain.events[2].digest
+    newer = keeper.another_handle()
+    newer.take_over(["s"], stands_on={"s": at}, reason="r", restore=Restore("run-1", 6))
+    if then != "nothing":
+        released = newer.release("s").event_digest
+        if then == "resumed":
+            newer.take_over(["s"], stands_on={"s": released}, reason="environment")
+    head = newer.session_info("s").head
+    with pytest.raises(FencedError, match="attempt 6, this is 5") as caught:
+        keeper.log.take_over(["s"], stands_on={"s": at}, reason="r", restore=Restore("run-1", 5))
+    assert caught.value.session_id == "s"
+    assert keeper.log.session_info("s").head == head
+    # The same trainer once more, a later one, and another training are not in its way.
+    for again in (Restore("run-1", 6), Restore("run-1", 7), Restore("run-2", 1)):
+        keeper.another_handle().take_over(["s"], stands_on={"s": at}, reason="r", restore=again)
