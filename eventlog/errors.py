@@ -30,7 +30,8 @@
     |   `-- ReducerVersionError
     |-- SnapshotError
     |-- CheckpointError
-    |   `-- CheckpointIncompleteError
+    |   |-- CheckpointIncompleteError
+    |   `-- ReshardError
     |-- ImportFormatError
     |-- ReplayError
     |   |-- DivergenceError
@@ -321,6 +322,12 @@ class CheckpointIncompleteError(CheckpointError):
     """There is no such committed checkpoint, or a part of one is not there."""
 
     exit_code = 6
+
+
+class ReshardError(CheckpointError):
+    """What each rank had of its own cannot go on in another number of ranks."""
+
+    exit_code = 1
 
 
 class ImportFormatError(SteplogError):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from snapshots.checkpoint_fields import Json, JsonFields, Path, read_json, refuse
+from snapshots.set_record import SetRecord
 from snapshots.tensor_codec import PART_BYTES_MAX, Encoding
 
 FORMAT: Final = 1
@@ -111,7 +112,7 @@ class Manifest(NamedTuple):
     """All there is to know of one checkpoint.
 
     `created_ns` is in nanoseconds since 1970. `generation` counts the checkpoints since one without
-    an ancestor: 0 where there is none.
+    an ancestor: 0 where there is none. `set` ties it to a cut of a log, None for one by itself.
     """
 
     id: str
@@ -123,6 +124,7 @@ class Manifest(NamedTuple):
     ancestor: CheckpointRef | None
     tensors: Mapping[str, TensorEntry]
     values: Mapping[str, ValueEntry]
+    set: SetRecord | None = None
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Every part with its tensor's name."""
@@ -175,6 +177,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
             "sha256": manifest.ancestor.digest,
             "training_step": manifest.ancestor.training_step,
         }
+    if manifest.set is not None:
+        fields["set"] = manifest.set.to_fields()
     text = json.dumps(
         fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -193,7 +197,7 @@ def decode_manifest(data: bytes) -> Manifest:
         read,
         "the manifest",
         "created_ns format generation id objects tensors training_step values versions world_size",
-        optional="ancestor",
+        optional="ancestor set",
     )
     objects = [_read_object(one) for one in fields.items("objects")]
     ancestor = _read_ancestor(fields.get("ancestor"))
@@ -215,6 +219,7 @@ def decode_manifest(data: bytes) -> Manifest:
         ancestor=ancestor,
         tensors=tensors,
         values=values,
+        set=None if fields.get("set") is None else SetRecord.from_fields(fields.get("set")),
     )
     if (ancestor is None) != (made.generation == 0):
         refuse("its generation does not fit its ancestor")

@@ -14,12 +14,10 @@ import copy
 import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
@@ -29,10 +27,8 @@ from eventlog.errors import CheckpointError, SteplogError
 from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.shard_writer import THREADS, ShardWriter
-
-COLLECTIVE_TIMEOUT_S: Final = 600.0
-"""A rank that waits so long for the others gives the save up instead of hanging."""
+from snapshots.shard_ranks import COLLECTIVE_TIMEOUT_S, Ranks, own_group
+from snapshots.shard_writer import THREADS, Commit, ShardWriter
 
 State = Mapping[str, Any]
 
@@ -111,8 +107,8 @@ class ShardSaver:
         self._under_way: SaveHandle | None = None
         self._staging = _Staging()
         # Two: one for the thread that saves, one for the caller's, which asks all ranks.
-        self._saving_group = _own_group(timeout_s)
-        self._asking_group = _own_group(timeout_s)
+        self._saving_group = own_group(timeout_s)
+        self._ranks = Ranks(timeout_s)
 
     def __enter__(self) -> "ShardSaver":
         return self
@@ -128,19 +124,37 @@ class ShardSaver:
         else:
             self._pool.shutdown(wait=True)
 
-    def save(self, state: State, *, step: int) -> CheckpointRef:
-        """Save and return when it is committed. A collective. Raises `CheckpointError`."""
-        self._refuse_overlap(step)
-        return self._save(_plain_state(state), self._writer(step))
+    def save(
+        self,
+        state: State,
+        *,
+        step: int,
+        checkpoint: str | None = None,
+        commit: Commit | None = None,
+    ) -> CheckpointRef:
+        """Save and return when it is committed. A collective. Raises `CheckpointError`.
 
-    def save_async(self, state: State, *, step: int) -> SaveHandle:
+        `checkpoint` and `commit` as for `ShardWriter`.
+        """
+        self.refuse_overlap(step)
+        return self._save(_plain_state(state), self._writer(step, checkpoint, commit))
+
+    def save_async(
+        self,
+        state: State,
+        *,
+        step: int,
+        checkpoint: str | None = None,
+        commit: Commit | None = None,
+    ) -> SaveHandle:
         """Copy the values, and return; the rest is done in the background. A collective.
 
         What is saved is the state and `step` as of this call. Raises `CheckpointError` where the
-        last save is still under way, and what that met where nobody asked its handle.
+        last save is still under way, and what that met where nobody asked its handle. `commit` runs
+        in the background too.
         """
-        self._refuse_overlap(step)
-        writer = self._writer(step)
+        self.refuse_overlap(step)
+        writer = self._writer(step, checkpoint, commit)
         staged = self._staging.copy_state(_plain_state(state))
         self._under_way = SaveHandle(step, self._pool.submit(self._save, staged, writer))
         return self._under_way
@@ -153,19 +167,27 @@ class ShardSaver:
         if error is not None:
             raise error
 
-    def _writer(self, step: int) -> ShardWriter:
-        return ShardWriter(self._store, step=step, delta=self._delta, threads=self._threads)
+    def _writer(self, step: int, checkpoint: str | None, commit: Commit | None) -> ShardWriter:
+        return ShardWriter(
+            self._store,
+            step=step,
+            delta=self._delta,
+            threads=self._threads,
+            checkpoint=checkpoint,
+            commit=commit,
+        )
 
-    def _refuse_overlap(self, step: int) -> None:
-        """Raise in all ranks alike: one that went on alone would wait for the others for ever."""
+    def refuse_overlap(self, step: int) -> None:
+        """Raise, in all ranks alike, what `save_async` would raise before it begins. A collective.
+
+        A rank that went on alone would wait for the others for ever.
+        """
         last = self._under_way
         busy = last is not None and not last._future.done()
-        found = [(busy, step)] * (self._asking_group.size() if self._asking_group else 1)
-        if self._asking_group is not None:
-            try:
-                dist.all_gather_object(found, (busy, step), group=self._asking_group)
-            except RuntimeError as error:
-                raise _silent_rank(step, error) from error
+        try:
+            found = self._ranks.gather((busy, step))
+        except CheckpointError as error:
+            raise _silent_rank(step, error) from error
         if any(one for one, _step in found):
             under_way = "another" if last is None else last.step
             raise CheckpointError(
@@ -206,19 +228,12 @@ class ShardSaver:
         return ref
 
 
-def _silent_rank(step: int, error: RuntimeError) -> CheckpointError:
+def _silent_rank(step: int, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"the save of step {step} was given up: a rank is gone, or did not answer: {error}",
         hint="nothing was committed; start the ranks again, and with them their savers",
         step=step,
     )
-
-
-def _own_group(timeout_s: float) -> dist.ProcessGroup | None:
-    if not (dist.is_available() and dist.is_initialized()):
-        return None
-    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
-    return group if isinstance(group, dist.ProcessGroup) else None
 
 
 class _Staging:

@@ -14,7 +14,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -64,6 +64,10 @@ class SaveTicket(NamedTuple):
     generation: int
 
 
+Commit = Callable[[Manifest, CheckpointRef | None], CheckpointRef]
+"""How rank 0 makes a checkpoint of a manifest; gets the head that the save began from."""
+
+
 class _Announced(NamedTuple):
     """What a rank was asked to do; all ranks must agree."""
 
@@ -85,7 +89,9 @@ class ShardWriter(StorageWriter):
 
     `step` is the step in training, kept by value. `delta=True` stores what changed since the last
     checkpoint where that is smaller, as it is for successive versions of a policy. `threads`
-    encode and write in each rank.
+    encode and write in each rank. `checkpoint` is the id, a new one if None; `commit` makes the
+    checkpoint of the manifest once all it names is stored, `CheckpointStore.commit_checkpoint` if
+    None: of both, rank 0's are used.
 
     `dcp.save` raises torch's `CheckpointException` with the `CheckpointError` of each rank that
     failed; then nothing was committed, and HEAD is where it was.
@@ -98,8 +104,10 @@ class ShardWriter(StorageWriter):
         step: int,
         delta: bool = False,
         threads: int = THREADS,
+        checkpoint: str | None = None,
+        commit: Commit | None = None,
     ) -> None:
-        """Touches no file. Raises `ValueError` where `step` or `threads` is out of range."""
+        """Touches no file. Raises `ValueError` where an argument is out of range."""
         if not 0 <= step <= STEP_MAX:
             raise ValueError(f"step must be 0 to {STEP_MAX}, not {step}")
         if not 1 <= threads <= THREADS_MAX:
@@ -107,7 +115,8 @@ class ShardWriter(StorageWriter):
         self._store = folder if isinstance(folder, CheckpointStore) else CheckpointStore(folder)
         self._asked = _Announced(step, delta)
         self._threads = threads
-        self._id: str | None = None
+        self._id = None if checkpoint is None else check_id(checkpoint, "a checkpoint's id")
+        self._commit = commit or _commit_to(self._store)
         self._ticket: SaveTicket | None = None
         self._committed: CheckpointRef | None = None
 
@@ -207,7 +216,7 @@ class ShardWriter(StorageWriter):
                 )
             written[result.index] = result.storage_data
         manifest = _manifest_of(metadata, written, ticket)
-        self._committed = self._store.commit_checkpoint(manifest, expected_head=ticket.head)
+        self._committed = self._commit(manifest, ticket.head)
 
     def _ancestor_of(self, head: CheckpointRef | None) -> tuple[CheckpointRef | None, int]:
         """The checkpoint that the next save with differences rests on, and its generation."""
@@ -262,6 +271,10 @@ class ShardWriter(StorageWriter):
         if ancestor is not None:
             base = _same_chunk(ancestor.manifest, item.index, tensor)
         return tuple(tensor.shape), writer.add_chunk(name, raw, item_bytes, base), None
+
+
+def _commit_to(store: CheckpointStore) -> Commit:
+    return lambda manifest, head: store.commit_checkpoint(manifest, expected_head=head)
 
 
 def _canonical_value(name: str, index: MetadataIndex, planner: SavePlanner) -> bytes:

@@ -1,0 +1,117 @@
+"""`Ranks`: the processes of one training, and what rank 0 does for all of them.
+
+Over a gloo group of its own, so that nothing here waits for, or takes the place of, the training's
+collectives. Without an initialised process group there is one rank, and nothing is sent. Imports
+torch, which steplog itself never needs.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final, TypeVar
+
+import torch.distributed as dist
+
+from eventlog.errors import CheckpointError, SteplogError
+
+COLLECTIVE_TIMEOUT_S: Final = 600.0
+"""A rank that waits so long for the others gives up instead of hanging."""
+
+T = TypeVar("T")
+
+
+class Ranks:
+    """Rank and world size, and questions that all ranks answer together. Not thread-safe."""
+
+    def __init__(self, timeout_s: float = COLLECTIVE_TIMEOUT_S) -> None:
+        """In a process group this is a collective: all its ranks make theirs together."""
+        self._group = own_group(timeout_s)
+        self.rank = 0 if self._group is None else dist.get_rank()
+        self.world_size = 1 if self._group is None else dist.get_world_size()
+
+    def ask(self, answer: Callable[[], T]) -> T:
+        """What `answer()` gives on rank 0, where alone it runs; a collective.
+
+        What it raises is raised in all ranks: a `SteplogError` as it is, anything else as it is on
+        rank 0 and as `CheckpointError` on the others.
+        """
+        if self._group is None:
+            return answer()
+        told: list[tuple[T | None, SteplogError | None]] = [(None, None)]
+        raised: BaseException | None = None
+        if self.rank == 0:
+            try:
+                told = [(answer(), None)]
+            except SteplogError as error:
+                told, raised = [(None, error)], error
+            except BaseException as error:  # noqa: BLE001  (the others must not wait for it)
+                told, raised = [(None, _failure(0, error))], error
+        self._send(told)
+        if raised is not None:
+            raise raised
+        value, failure = told[0]
+        if failure is not None:
+            raise failure
+        return value  # type: ignore[return-value]  # rank 0's own, which is a T
+
+    def agree(self, act: Callable[[], T]) -> T:
+        """What `act()` gives on this rank, once it has ended well on all; a collective.
+
+        Where it raises on any rank, all raise: each its own error, or else the first rank's.
+        """
+        if self._group is None:
+            return act()
+        mine: BaseException | None = None
+        try:
+            value = act()
+        except BaseException as error:  # noqa: BLE001  (the others must not wait for it)
+            mine = error
+        told = None if mine is None else _as_ours(self.rank, mine)
+        failures = self.gather(told)
+        if mine is not None:
+            raise mine
+        first = next((one for one in failures if one is not None), None)
+        if first is not None:
+            raise first
+        return value
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, by rank; a collective."""
+        if self._group is None:
+            return [value]
+        found: list[T] = [value] * self.world_size
+        try:
+            dist.all_gather_object(found, value, group=self._group)
+        except RuntimeError as error:
+            raise _silence(error) from error
+        return found
+
+    def _send(self, told: list[tuple[T | None, SteplogError | None]]) -> None:
+        try:
+            dist.broadcast_object_list(told, src=0, group=self._group)
+        except RuntimeError as error:
+            raise _silence(error) from error
+
+
+def own_group(timeout_s: float) -> dist.ProcessGroup | None:
+    """A new gloo group of all ranks; None where there is no process group."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+    return group if isinstance(group, dist.ProcessGroup) else None
+
+
+def _as_ours(rank: int, error: BaseException) -> SteplogError:
+    return error if isinstance(error, SteplogError) else _failure(rank, error)
+
+
+def _failure(rank: int, error: BaseException) -> CheckpointError:
+    return CheckpointError(
+        f"rank {rank} failed: {type(error).__name__}: {error}",
+        hint="see what that rank says; then start all ranks again",
+    )
+
+
+def _silence(error: RuntimeError) -> CheckpointError:
+    return CheckpointError(
+        f"a rank is gone, or did not answer: {error}", hint="start all ranks again"
+    )
