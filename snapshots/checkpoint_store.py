@@ -3,6 +3,7 @@
     objects/ab/<sha256>                            immutable bytes, shared by all checkpoints
     sets/<step, 12 digits>-<id>/manifest.json      written last; manifest.sha256 beside it before
     HEAD, pins/<name>                              pointers: a folder in sets/, its manifest's hash
+    lines/<line>/sets, HEAD, pins                  the same for another line, over the same objects
 
 A folder in sets/ without its manifest.json is no checkpoint: what a save that was killed left
 behind. HEAD moves only after what the manifest names was found in place. Nothing here needs torch.
@@ -11,7 +12,6 @@ Used by the shard writer and reader, by retention and by `checkpoint` of the com
 
 import fcntl
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -20,7 +20,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
-from eventlog.untrusted_file import UnfitFile, read_whole
+from snapshots.checkpoint_lines import check_line, is_line
 from snapshots.checkpoint_manifest import (
     MANIFEST_BYTES_MAX,
     CheckpointRef,
@@ -29,15 +29,22 @@ from snapshots.checkpoint_manifest import (
     decode_manifest,
     encode_manifest,
 )
-from snapshots.object_folder import ObjectFolder, unusable, writing_to
+from snapshots.checkpoint_pointers import (
+    SET_NAME,
+    damaged,
+    is_there,
+    names_in,
+    read_file,
+    read_pointer,
+    read_ref,
+    write_pointer,
+    write_sum,
+)
+from snapshots.object_folder import ObjectFolder, writing_to
 
 STEP_MAX: Final = 10**12 - 1
 """Largest training step: it stands in a folder's name with 12 digits."""
 
-_POINTER: Final = re.compile(r"([0-9]{12})-([a-z0-9][a-z0-9_-]{0,63}) ([0-9a-f]{64})\n")
-_SET_NAME: Final = re.compile(r"([0-9]{12})-([a-z0-9][a-z0-9_-]{0,63})")
-_SUM: Final = re.compile(r"([0-9a-f]{64})  manifest\.json\n")
-_POINTER_BYTES_MAX: Final = 256
 
 Report: TypeAlias = Callable[[CheckpointError], None]
 
@@ -47,22 +54,54 @@ def pass_over(_damage: CheckpointError) -> None:
 
 
 class CheckpointStore:
-    """The checkpoints of one folder. Thread-safe; opening touches no file."""
+    """One line of the checkpoints of a folder. Thread-safe; opening touches no file.
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """`folder` is made when the first object is put."""
+    All lines of a folder share its objects and its lock. What a manifest names as its ancestor is
+    a checkpoint of the same line.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], line: str | None = None) -> None:
+        """`folder` is made when the first object is put. `line` None: the one in it directly.
+
+        Raises `ValueError` where the line's name is not fit.
+        """
         self._folder = Path(folder).absolute()
+        self._line = None if line is None else check_line(line)
+        self._line_folder = self._folder if line is None else self._folder / "lines" / line
         self._objects = ObjectFolder(self._folder / "objects")
 
     @property
     def folder(self) -> Path:
-        """Where the checkpoints lie."""
+        """Where the objects and all lines lie."""
         return self._folder
 
     @property
+    def line(self) -> str | None:
+        """The line's name; None for the one that lies in the folder directly."""
+        return self._line
+
+    @property
+    def line_folder(self) -> Path:
+        """Where HEAD, sets and pins of this line lie."""
+        return self._line_folder
+
+    @property
     def objects(self) -> ObjectFolder:
-        """What their parts lie in."""
+        """What the parts of all lines lie in."""
         return self._objects
+
+    def lines(self) -> "list[CheckpointStore]":
+        """Every line of the folder that is there, the default one first, then by name.
+
+        Raises `CheckpointError` where they cannot be listed.
+        """
+        names = [name for name in names_in(self._folder / "lines") if is_line(name)]
+        found = [CheckpointStore(self._folder, line) for line in [None, *names]]
+        return [one for one in found if one.is_there()]
+
+    def is_there(self) -> bool:
+        """Whether anything was kept in this line. Raises `CheckpointError` where none can look."""
+        return any(is_there(self._line_folder / name) for name in ("sets", "HEAD", "pins"))
 
     # Checkpoints
 
@@ -72,34 +111,41 @@ class CheckpointStore:
         """Write the manifest, check that all it names is in place, and move HEAD to it.
 
         `expected_head` is the head that the save began from: where another stands there now, two
-        writers save into one folder; this checkpoint is kept and HEAD is left alone. Raises
+        writers save into one line; this checkpoint is kept and HEAD is left alone. Raises
         `CheckpointError` for that, and where anything cannot be written or is not in place.
+        """
+        ref = self.keep_manifest(manifest)
+        self._exchange_head(ref, expected_head)
+        return ref
+
+    def keep_manifest(self, manifest: Manifest) -> CheckpointRef:
+        """Write the manifest and check that all it names is in place; HEAD stays where it is.
+
+        It is durable when this returns, and all that it names too. Takes the folder's lock. Raises
+        `CheckpointError` where anything cannot be written or is not in place.
         """
         data = encode_manifest(manifest)
         digest = sha256(data).hexdigest()
         ref = CheckpointRef(manifest.training_step, manifest.id, digest)
-        folder = self._set_folder(ref)
+        folder = self.set_folder(ref)
         with writing_to(folder):
             self._objects.folder.mkdir(parents=True, exist_ok=True)
-            folder.parent.mkdir(exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
-            write_whole(folder / "manifest.sha256", f"{digest}  manifest.json\n".encode())
+            write_sum(folder, digest)
             # All that the manifest names is durable before the manifest is there.
-            for made in (self._objects.folder, folder, folder.parent, self._folder):
+            sync_folder(self._objects.folder)
+            for made in (folder, *folder.parents):
                 sync_folder(made)
-            write_whole(folder / "manifest.json", data)
-            sync_folder(folder)
-        self.verify_in_place(self.read_manifest(ref))
+                if made == self._folder:
+                    break
+        # Another line's retention may have judged by now that nobody needs one of the objects.
+        # Under the lock it sees the manifest, or what it took away is missed here.
         with self.locked():
-            found = self.head()
-            if found != expected_head:
-                raise CheckpointError(
-                    f"checkpoint {ref.id} is kept, but is not the head: another writer committed "
-                    f"checkpoint {found.id if found else 'none'} meanwhile",
-                    hint="let one trainer at a time save into a folder",
-                    step=ref.training_step,
-                )
-            self._point(self._folder / "HEAD", ref)
+            with writing_to(folder):
+                write_whole(folder / "manifest.json", data)
+                sync_folder(folder)
+            self.verify_in_place(self.read_manifest(ref))
         return ref
 
     def verify_in_place(self, manifest: Manifest) -> None:
@@ -113,34 +159,39 @@ class CheckpointStore:
         Raises `CheckpointIncompleteError` where it is missing, `CheckpointError` where it is not
         what was committed.
         """
-        path = self._set_folder(ref) / "manifest.json"
-        data = self._read(path, MANIFEST_BYTES_MAX)
+        path = self.set_folder(ref) / "manifest.json"
+        data = read_file(path, MANIFEST_BYTES_MAX)
         if sha256(data).hexdigest() != ref.digest:
-            raise _damaged(path, "its bytes do not have the hash they were committed with")
+            raise damaged(path, "its bytes do not have the hash they were committed with")
         manifest = decode_manifest(data)
         if (manifest.training_step, manifest.id) != (ref.training_step, ref.id):
-            raise _damaged(path, "it is the manifest of another checkpoint")
+            raise damaged(path, "it is the manifest of another checkpoint")
         return manifest
 
     def list_checkpoints(self, *, report: Report = pass_over) -> list[CheckpointRef]:
         """Every committed checkpoint, by step and id. What cannot be read goes to `report`."""
         found = []
-        try:
-            names = sorted(os.listdir(self._folder / "sets"))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise unusable(self._folder / "sets", error) from error
-        for name in names:
-            if (
-                _SET_NAME.fullmatch(name)
-                and (self._folder / "sets" / name / "manifest.json").exists()
-            ):
+        sets = self._line_folder / "sets"
+        for name in names_in(sets):
+            if SET_NAME.fullmatch(name):
                 try:
-                    found.append(self._ref_of_set(name))
+                    if is_there(sets / name / "manifest.json"):
+                        found.append(read_ref(sets / name))
                 except CheckpointError as error:
                     report(error)
         return found
+
+    def list_incomplete(self) -> list[Path]:
+        """The folders in sets/ without a manifest: saves that were killed, or go on right now.
+
+        Raises `CheckpointError` where they cannot be listed.
+        """
+        sets = self._line_folder / "sets"
+        return [
+            sets / name
+            for name in names_in(sets)
+            if SET_NAME.fullmatch(name) and not is_there(sets / name / "manifest.json")
+        ]
 
     def find_checkpoint(
         self, *, step: int | None = None, checkpoint: str | None = None
@@ -175,38 +226,50 @@ class CheckpointStore:
 
         Raises `CheckpointError` where the pointer cannot be read.
         """
-        return self._follow(self._folder / "HEAD")
+        return read_pointer(self._line_folder / "HEAD")
+
+    def point_head(self, ref: CheckpointRef, *, expected_head: CheckpointRef | None) -> None:
+        """Move HEAD to a kept checkpoint, verified in place, if it is where it was expected.
+
+        Idempotent: harmless where HEAD is there already. Raises `CheckpointError` where another
+        writer moved it meanwhile, and where the checkpoint is not in place.
+        """
+        self.verify_in_place(self.read_manifest(ref))
+        self._exchange_head(ref, expected_head)
 
     def move_head(self, ref: CheckpointRef) -> None:
         """Point HEAD at a committed checkpoint, as for going back, after it was verified."""
         self.verify_in_place(self.read_manifest(ref))
         with self.locked():
-            self._point(self._folder / "HEAD", ref)
+            write_pointer(self._line_folder / "HEAD", ref)
 
     def pin(self, name: str, ref: CheckpointRef) -> None:
         """Keep a checkpoint under a name, which retention respects. Replaces an older pin."""
         check_id(name, "a pin's name")
         self.read_manifest(ref)
         with self.locked():
-            self._point(self._folder / "pins" / name, ref)
+            write_pointer(self._line_folder / "pins" / name, ref)
 
     def unpin(self, name: str) -> None:
         """Take a pin away; harmless where there is none."""
-        path = self._folder / "pins" / check_id(name, "a pin's name")
+        path = self._line_folder / "pins" / check_id(name, "a pin's name")
         with writing_to(path), suppress(FileNotFoundError):
             path.unlink()
             sync_folder(path.parent)
 
     def pins(self) -> dict[str, CheckpointRef]:
         """Every pin by name. Raises `CheckpointError` where one cannot be read."""
-        folder = self._folder / "pins"
+        folder = self._line_folder / "pins"
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
-        found = {name: self._follow(folder / name) for name in names if not name.startswith(".")}
+        found = {name: read_pointer(folder / name) for name in names if not name.startswith(".")}
         return {name: ref for name, ref in found.items() if ref is not None}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder's lock: no other process moves HEAD or removes anything meanwhile."""
+        """Hold the folder's lock: nobody else moves a HEAD or removes anything meanwhile.
+
+        It is one for all lines. Not for a thread that holds it: that one would wait for itself.
+        """
         path = self._folder / ".lock"
         with writing_to(path):
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -220,60 +283,22 @@ class CheckpointStore:
 
     def set_folder(self, ref: CheckpointRef) -> Path:
         """The folder of a checkpoint's manifest."""
-        return self._set_folder(ref)
+        return self._line_folder / "sets" / f"{ref.training_step:012}-{ref.id}"
 
-    def _set_folder(self, ref: CheckpointRef) -> Path:
-        return self._folder / "sets" / f"{ref.training_step:012}-{ref.id}"
-
-    def _ref_of_set(self, name: str) -> CheckpointRef:
-        path = self._folder / "sets" / name / "manifest.sha256"
-        found = _SUM.fullmatch(self._read(path, _POINTER_BYTES_MAX).decode("ascii", "replace"))
-        if found is None:
-            raise _damaged(path, "it is no line of sha256sum")
-        step, _, id_ = name.partition("-")
-        return CheckpointRef(int(step), id_, found[1])
-
-    def _point(self, path: Path, ref: CheckpointRef) -> None:
-        with writing_to(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, f"{ref.training_step:012}-{ref.id} {ref.digest}\n".encode())
-            sync_folder(path.parent)
-
-    def _follow(self, path: Path) -> CheckpointRef | None:
-        try:
-            data = read_whole(path, bytes_max=_POINTER_BYTES_MAX)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except UnfitFile as error:
-            raise _damaged(path, str(error)) from None
-        except OSError as error:
-            raise unusable(path, error) from error
-        found = _POINTER.fullmatch(data.decode("ascii", "replace"))
-        if found is None:
-            raise _damaged(path, "it names no checkpoint")
-        return CheckpointRef(int(found[1]), found[2], found[3])
-
-    def _read(self, path: Path, bytes_max: int) -> bytes:
-        try:
-            return read_whole(path, bytes_max=bytes_max)
-        except (FileNotFoundError, NotADirectoryError):
-            raise CheckpointIncompleteError(
-                f"{path} is missing", hint="the checkpoint was removed; load another one"
-            ) from None
-        except UnfitFile as error:
-            raise _damaged(path, str(error)) from None
-        except OSError as error:
-            raise unusable(path, error) from error
+    def _exchange_head(self, ref: CheckpointRef, expected_head: CheckpointRef | None) -> None:
+        with self.locked():
+            found = self.head()
+            if found not in (expected_head, ref):
+                raise CheckpointError(
+                    f"checkpoint {ref.id} is kept, but is not the head: another writer committed "
+                    f"checkpoint {found.id if found else 'none'} meanwhile",
+                    hint="let one trainer at a time save into a folder",
+                    step=ref.training_step,
+                )
+            write_pointer(self._line_folder / "HEAD", ref)
 
     def _refuse_missing(self, what: str) -> NoReturn:
         raise CheckpointIncompleteError(
-            f"{what} in {self._folder}",
+            f"{what} in {self._line_folder}",
             hint="look at the folder's name; begin from nothing only where that is meant",
         )
-
-
-def _damaged(path: Path, what: str) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is damaged: {what}",
-        hint="load another checkpoint by its id; `CheckpointStore.move_head` mends a damaged HEAD",
-    )

@@ -1,0 +1,135 @@
+"""Lines of a folder: each with its own head, all over the same objects."""
+
+import errno
+import os
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from snapshots import checkpoint_pointers
+from snapshots.checkpoint_lines import check_line, line_of_policies, line_of_training
+from snapshots.checkpoint_store import CheckpointStore
+from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
+
+CHANCE = random.Random(5)
+TENSORS = {"t": CHANCE.randbytes(90_000)}
+
+
+def test_a_plain_name_is_its_own() -> None:
+    assert line_of_training("run-1") == "trainings-run-1"
+    assert line_of_policies("run-1") == "policies-run-1"
+    assert line_of_training("x" * 64) == "trainings-" + "x" * 64
+
+
+@pytest.mark.parametrize(
+    ("session", "line"),
+    [
+        ("Run 1/a", r"trainings-run-1-a--[0-9a-f]{16}"),
+        ("x" * 65, rf"trainings-{'x' * 40}--[0-9a-f]{{16}}"),
+        ("..", r"trainings-x--[0-9a-f]{16}"),
+        ("../../etc", r"trainings-etc--[0-9a-f]{16}"),
+        ("läuft\udc80", r"trainings-l-uft--[0-9a-f]{16}"),
+    ],
+)
+def test_any_other_is_cut_and_told_apart(session: str, line: str) -> None:
+    assert re.fullmatch(line, line_of_training(session))
+
+
+@given(st.lists(st.text(max_size=80) | st.from_regex(r"[a-z0-9_-]{0,70}"), max_size=8))
+@example(["A"])
+def test_no_two_trainings_share_a_line(sessions: list[str]) -> None:
+    # The line of each could be given as the id of the next.
+    made = {line_of_training(one).removeprefix("trainings-") for one in sessions}
+    asked = {*sessions, *made}
+    lines = {check_line(line_of_training(one)) for one in asked}
+    assert len(lines) == len(asked)
+    assert lines.isdisjoint(line_of_policies(one) for one in asked)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "A", "a" * 129, "a\n"])
+def test_a_line_that_could_leave_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="a line's name must match"):
+        CheckpointStore(tmp_path, name)
+
+
+def test_lines_share_objects_and_nothing_else(tmp_path: Path) -> None:
+    stores = [CheckpointStore(tmp_path, line) for line in (None, "policies-a", "trainings-a")]
+    assert stores[0].lines() == []
+    for step, store in reversed(list(enumerate(stores))):
+        ref = write_checkpoint(store, step, TENSORS)
+        store.pin("best", ref)
+    assert len(list(stores[0].objects.list_objects())) == 1
+    for step, store in enumerate(stores):
+        (ref,) = store.list_checkpoints()
+        assert ref.training_step == step
+        assert store.head() == store.pins()["best"] == store.find_checkpoint() == ref
+        assert read_checkpoint(store, ref) == TENSORS
+        with pytest.raises(
+            CheckpointIncompleteError, match=f"no committed .* in {store.line_folder}"
+        ):
+            store.find_checkpoint(step=step + 1)
+    assert (tmp_path / "lines" / "trainings-a" / "HEAD").exists()
+    assert not (tmp_path / "lines" / "trainings-a" / "objects").exists()
+    for name in ("Foreign", ".hidden", "empty"):
+        (tmp_path / "lines" / name).mkdir()
+    (tmp_path / "lines" / "file").write_text("")
+    assert [one.line for one in stores[1].lines()] == [None, "policies-a", "trainings-a"]
+
+
+def test_an_ancestor_is_looked_for_in_its_own_line(tmp_path: Path) -> None:
+    first = write_checkpoint(CheckpointStore(tmp_path, "a"), 1, TENSORS)
+    assert CheckpointStore(tmp_path, "a").read_manifest(first).id == first.id
+    with pytest.raises(CheckpointIncompleteError, match="is missing"):
+        CheckpointStore(tmp_path, "b").read_manifest(first)
+
+
+def test_kept_is_not_yet_the_head(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, "a")
+    first = write_checkpoint(store, 1, TENSORS)
+    manifest = store.read_manifest(first)
+    kept = store.keep_manifest(manifest._replace(id="kept", training_step=2))
+    assert store.head() == first
+    assert store.list_checkpoints() == [first, kept]
+    store.point_head(kept, expected_head=first)
+    store.point_head(kept, expected_head=first)  # As after a kill between it and what follows.
+    assert store.head() == kept
+    other = store.keep_manifest(manifest._replace(id="other", training_step=3))
+    with pytest.raises(CheckpointError, match="another writer committed checkpoint kept"):
+        store.point_head(other, expected_head=first)
+    assert store.head() == kept
+    with pytest.raises(CheckpointIncompleteError, match="is missing"):
+        store.point_head(other._replace(id="none"), expected_head=kept)
+
+
+def test_what_another_line_took_away_meanwhile_is_missed(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    manifest = store.read_manifest(write_checkpoint(store, 1, TENSORS))
+    for one in store.objects.list_objects():
+        store.objects.object_path(one.digest).unlink()
+    line = CheckpointStore(tmp_path, "a")
+    with pytest.raises(CheckpointIncompleteError, match="of tensor 't' is missing"):
+        line.keep_manifest(manifest)
+    assert line.head() is None
+
+
+def test_what_may_not_be_looked_at_is_not_taken_for_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(tmp_path)
+    write_checkpoint(store, 1, TENSORS)
+    report: list[CheckpointError] = []
+
+    def refused(path: object, **_rest: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(checkpoint_pointers.os, "lstat", refused)
+    assert store.list_checkpoints(report=report.append) == []
+    assert len(report) == 1
+    for look in (store.list_incomplete, store.lines, store.head):
+        with pytest.raises(CheckpointError, match="cannot be used: Permission denied"):
+            look()
