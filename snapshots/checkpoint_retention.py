@@ -6,16 +6,19 @@ only when no manifest that is left names it. A kill in between leaves files that
 """
 
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError
-from snapshots.checkpoint_manifest import CheckpointRef, StoredObject
+from snapshots.checkpoint_manifest import MANIFEST_BYTES_MAX, CheckpointRef, StoredObject
 from snapshots.checkpoint_parts import line_of
+from snapshots.checkpoint_pointers import SET_NAME, is_there, names_in, read_file
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.object_folder import writing_to
 
@@ -23,6 +26,11 @@ KEEP_LAST_MIN: Final = 2
 """Fewest checkpoints that are kept: the newest may be the one that is found damaged."""
 GRACE_S: Final = 24 * 3600.0
 """Files that no checkpoint names are spared for so long: a save may be about to name them."""
+KNOWN_MAX: Final = 4096
+"""Manifests of which one process remembers which objects they need."""
+
+# As `durable_file` and `object_folder` name what they have not renamed yet.
+_HALF: Final = re.compile(r"\.([^/]*\.)?[0-9a-f]{16}\.tmp")
 
 
 class Retention(NamedTuple):
@@ -44,99 +52,198 @@ class Retention(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """What was taken away."""
+    """What was taken away, or would be. `halves` are saves that were killed, and their files."""
 
     checkpoints: tuple[CheckpointRef, ...]
     objects: int
     bytes: int
+    halves: tuple[Path, ...] = ()
 
 
 def kept_checkpoints(
     retention: Retention,
-    lines: Mapping[CheckpointRef, Iterable[CheckpointRef]],
-    pointed: Iterable[CheckpointRef],
+    chains: Mapping[CheckpointRef, Iterable[CheckpointRef]],
+    head: CheckpointRef,
+    pinned: Iterable[CheckpointRef] = (),
+    counted: Collection[str] | None = None,
 ) -> set[CheckpointRef]:
-    """Of the checkpoints in `lines`, each with itself and what it rests on, those that stay.
+    """Of the checkpoints in `chains`, each with itself and what it rests on, those that stay.
 
-    Pure. `pointed` are HEAD and the pins. Of one step that was saved again all count as one.
+    Pure. Of one step that was saved again all count as one. `counted`: only those with these ids
+    are kept for being new, or for their step; of the others those from HEAD's step on, which may
+    be about to count. None: all count.
     """
     retention.check()
-    steps = sorted({ref.training_step for ref in lines})
-    recent = set(steps[-retention.last_n :])
+    counting = [ref for ref in chains if counted is None or ref.id in counted]
+    recent = set(sorted({ref.training_step for ref in counting})[-retention.last_n :])
     wanted = {
         ref
-        for ref in lines
+        for ref in counting
         if ref.training_step in recent
         or (retention.every is not None and ref.training_step % retention.every == 0)
     }
-    wanted |= set(pointed) & lines.keys()
-    return {above for ref in wanted for above in lines[ref]}
+    waiting = chains.keys() - set(counting)
+    wanted |= {ref for ref in waiting if ref.training_step >= head.training_step}
+    wanted |= {head, *pinned} & chains.keys()
+    return {above for ref in wanted for above in chains[ref]}
 
 
-def apply_retention(store: CheckpointStore, retention: Retention) -> Removed:
-    """Take away what `retention` does not keep; idempotent.
+def apply_retention(
+    store: CheckpointStore,
+    retention: Retention,
+    *,
+    counted: Collection[str] | None = None,
+) -> Removed:
+    """Take away what `retention` does not keep of the store's own line; idempotent.
 
-    Raises `CheckpointError` where any checkpoint cannot be read, and then takes nothing away:
-    what it needs is not known. Also where HEAD is not in place.
+    `counted`: the ids of those that count (`kept_checkpoints`), as the log says which sets are
+    committed. What any line needs stays. Raises `CheckpointError` where any checkpoint of any line
+    cannot be read, and then takes nothing away: what it needs is not known. Also where HEAD is not
+    in place.
     """
     retention.check()
     with store.locked():
-        refs = _readable(store)
-        lines = {ref: line_of(store, ref) for ref in refs}
         head = store.head()
         if head is None:
             return Removed((), 0, 0)
+        surveyed = _survey(store)
+        others = [one for one in store.lines() if one.line != store.line]
+        needed = _needed_by(known for one in others for known in _survey(one).values())
+        chains = {ref: _chain_of(store, ref, surveyed) for ref in surveyed}
         store.verify_in_place(store.read_manifest(head))
-        kept = kept_checkpoints(retention, lines, [head, *store.pins().values()])
-        dropped = [ref for ref in refs if ref not in kept]
-        needed = _objects_of(store, kept)
-        candidates = _objects_of(store, dropped) - needed
+        kept = kept_checkpoints(retention, chains, head, store.pins().values(), counted)
+        needed |= _needed_by(surveyed[ref] for ref in kept)
+        dropped = {ref: known for ref, known in surveyed.items() if ref not in kept}
+        candidates: dict[StoredObject, int] = {}
+        for known in dropped.values():
+            for stored in known.objects:
+                candidates[stored] = max(known.written_ns, candidates.get(stored, 0))
         for ref in dropped:
             _remove_set(store.set_folder(ref))
-        removed = sum(_remove_object(store, one) for one in sorted(candidates))
-        return Removed(tuple(dropped), removed, sum(one.size for one in candidates))
+        removed = [
+            stored
+            for stored, named_ns in sorted(candidates.items())
+            if stored.digest not in needed and _remove(store, stored, named_ns)
+        ]
+        return Removed(tuple(dropped), len(removed), sum(one.size for one in removed))
 
 
-def collect_garbage(store: CheckpointStore, *, grace_s: float = GRACE_S) -> Removed:
-    """Take away what no checkpoint names, of saves that were killed, older than `grace_s` seconds.
+def collect_garbage(
+    store: CheckpointStore, *, grace_s: float = GRACE_S, dry_run: bool = False
+) -> Removed:
+    """Take away what no checkpoint of any line names, of killed saves, older than `grace_s` s.
 
-    Raises `CheckpointError` where any checkpoint cannot be read, and then takes nothing away.
+    `dry_run`: only say what would go. Raises `CheckpointError` where any checkpoint cannot be read,
+    and then takes nothing away.
     """
     before = time.time() - grace_s
     with store.locked():
-        needed = _objects_of(store, _readable(store))
+        lines = store.lines()
+        needed = _needed_by(known for one in lines for known in _survey(one).values())
         loose = [
             one
             for one in store.objects.list_objects()
-            if one not in needed and _is_older(store.objects.object_path(one.digest), before)
+            if one.digest not in needed and _is_older(store.objects.object_path(one.digest), before)
         ]
-        removed = sum(_remove_object(store, one) for one in loose)
         halves = [
             path
-            for folder, pattern in ((store.objects.folder, ".*.tmp"), (store.folder / "sets", "*"))
-            for path in folder.glob(pattern)
-            if not (path / "manifest.json").exists() and _is_older(path, before)
+            for path in (
+                *_half_written(store, lines),
+                *(h for one in lines for h in list_incomplete(one)),
+            )
+            if _is_older(path, before)
         ]
-        for path in halves:
-            _remove_set(path)
-        return Removed((), removed, sum(one.size for one in loose))
+        if not dry_run:
+            loose = [one for one in loose if _remove(store, one)]
+            for path in halves:
+                _remove_set(path)
+        return Removed((), len(loose), sum(one.size for one in loose), tuple(halves))
 
 
-def _readable(store: CheckpointStore) -> list[CheckpointRef]:
+def list_incomplete(store: CheckpointStore) -> list[Path]:
+    """The folders in sets/ without a manifest: saves that were killed, or are under way.
+
+    Raises `CheckpointError` where they cannot be listed.
+    """
+    sets = store.line_folder / "sets"
+    return [
+        sets / name
+        for name in names_in(sets)
+        if SET_NAME.fullmatch(name) and not is_there(sets / name / "manifest.json")
+    ]
+
+
+def _half_written(store: CheckpointStore, lines: Iterable[CheckpointStore]) -> Iterator[Path]:
+    """Files that were not renamed yet when who wrote them was killed."""
+    folders = [store.objects.folder]
+    for line in lines:
+        folders += [line.line_folder, line.line_folder / "pins"]
+        folders += [line.set_folder(ref) for ref in line.list_checkpoints()]
+    for folder in folders:
+        yield from (folder / name for name in names_in(folder) if _HALF.fullmatch(name))
+
+
+class _Known(NamedTuple):
+    """What is asked of a manifest, and when it was written (ns since 1970)."""
+
+    ancestor: CheckpointRef | None
+    generation: int
+    objects: frozenset[StoredObject]
+    written_ns: int
+
+
+_known: Final[dict[CheckpointRef, _Known]] = {}
+"""What was asked of manifests before: a line may hold hundreds of versions."""
+
+
+def _survey(store: CheckpointStore) -> dict[CheckpointRef, _Known]:
+    """Every checkpoint of a line. Raises `CheckpointError` where one cannot be read."""
     damage: list[CheckpointError] = []
     refs = store.list_checkpoints(report=damage.append)
     if damage:
         raise damage[0]
-    return refs
+    return {ref: _known_of(store, ref) for ref in refs}
 
 
-def _objects_of(store: CheckpointStore, refs: Iterable[CheckpointRef]) -> set[StoredObject]:
-    return {stored for ref in refs for stored in store.read_manifest(ref).objects()}
+def _known_of(store: CheckpointStore, ref: CheckpointRef) -> _Known:
+    path = store.set_folder(ref) / "manifest.json"
+    with writing_to(path):
+        written_ns = path.stat().st_mtime_ns
+    known = _known.get(ref)
+    # Its bytes are read and hashed each time, and only once taken apart.
+    if known is not None and sha256(read_file(path, MANIFEST_BYTES_MAX)).hexdigest() == ref.digest:
+        return known._replace(written_ns=written_ns)
+    manifest = store.read_manifest(ref)
+    if len(_known) >= KNOWN_MAX:
+        _known.clear()
+    known = _Known(
+        manifest.ancestor, manifest.generation, frozenset(manifest.objects()), written_ns
+    )
+    _known[ref] = known
+    return known
+
+
+def _chain_of(
+    store: CheckpointStore, ref: CheckpointRef, surveyed: Mapping[CheckpointRef, _Known]
+) -> list[CheckpointRef]:
+    """As `line_of`, from what was read already."""
+    chain = [ref]
+    while (above := surveyed[chain[-1]].ancestor) is not None:
+        known = surveyed.get(above)
+        if known is None or known.generation >= surveyed[chain[-1]].generation:
+            return line_of(store, ref)  # It raises, and says what is wrong.
+        chain.append(above)
+    return chain
+
+
+def _needed_by(surveyed: Iterable[_Known]) -> set[str]:
+    # By digest alone: whatever size a manifest gives an object, it needs that file.
+    return {stored.digest for known in surveyed for stored in known.objects}
 
 
 def _remove_set(path: Path) -> None:
     with writing_to(path):
-        if not path.is_dir():
+        if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
             return
         # The manifest first: a folder without it is no checkpoint, whatever else is left of it.
@@ -144,12 +251,17 @@ def _remove_set(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _remove_object(store: CheckpointStore, stored: StoredObject) -> int:
+def _remove(store: CheckpointStore, stored: StoredObject, named_ns: int | None = None) -> bool:
+    """Take an object away, unless it was written after `named_ns`; whether it was.
+
+    Whoever wrote it again since is about to name it, in a save of another line.
+    """
     path = store.objects.object_path(stored.digest)
     with writing_to(path), suppress(FileNotFoundError):
-        os.unlink(path)
-        return 1
-    return 0
+        if named_ns is None or os.lstat(path).st_mtime_ns <= named_ns:
+            os.unlink(path)
+            return True
+    return False
 
 
 def _is_older(path: Path, before_s: float) -> bool:

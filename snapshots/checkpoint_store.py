@@ -118,11 +118,21 @@ class CheckpointStore:
         self._exchange_head(ref, expected_head)
         return ref
 
+    def begin_checkpoint(self, training_step: int, id_: str) -> None:
+        """Make the checkpoint's folder, so that a save that is killed is seen. Idempotent.
+
+        No save needs it. Raises `CheckpointError` where it cannot be made.
+        """
+        folder = self.set_folder(CheckpointRef(training_step, check_id(id_, "an id"), ""))
+        with writing_to(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
     def keep_manifest(self, manifest: Manifest) -> CheckpointRef:
         """Write the manifest and check that all it names is in place; HEAD stays where it is.
 
         It is durable when this returns, and all that it names too. Takes the folder's lock. Raises
-        `CheckpointError` where anything cannot be written or is not in place.
+        `CheckpointError` where the id is taken, and where anything cannot be written or is not in
+        place.
         """
         data = encode_manifest(manifest)
         digest = sha256(data).hexdigest()
@@ -130,9 +140,7 @@ class CheckpointStore:
         folder = self.set_folder(ref)
         with writing_to(folder):
             self._objects.folder.mkdir(parents=True, exist_ok=True)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir()
-            write_sum(folder, digest)
+            folder.mkdir(parents=True, exist_ok=True)
             # All that the manifest names is durable before the manifest is there.
             sync_folder(self._objects.folder)
             for made in (folder, *folder.parents):
@@ -142,7 +150,13 @@ class CheckpointStore:
         # Another line's retention may have judged by now that nobody needs one of the objects.
         # Under the lock it sees the manifest, or what it took away is missed here.
         with self.locked():
+            if is_there(folder / "manifest.json"):
+                raise CheckpointError(
+                    f"{folder} holds a checkpoint already", hint="give each save an id of its own"
+                )
             with writing_to(folder):
+                write_sum(folder, digest)
+                sync_folder(folder)
                 write_whole(folder / "manifest.json", data)
                 sync_folder(folder)
             self.verify_in_place(self.read_manifest(ref))
@@ -180,18 +194,6 @@ class CheckpointStore:
                 except CheckpointError as error:
                     report(error)
         return found
-
-    def list_incomplete(self) -> list[Path]:
-        """The folders in sets/ without a manifest: saves that were killed, or go on right now.
-
-        Raises `CheckpointError` where they cannot be listed.
-        """
-        sets = self._line_folder / "sets"
-        return [
-            sets / name
-            for name in names_in(sets)
-            if SET_NAME.fullmatch(name) and not is_there(sets / name / "manifest.json")
-        ]
 
     def find_checkpoint(
         self, *, step: int | None = None, checkpoint: str | None = None

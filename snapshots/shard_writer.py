@@ -181,6 +181,8 @@ class ShardWriter(StorageWriter):
         self._ticket = SaveTicket(
             self._id or token_hex(8), self._asked.step, len(plans), head, ancestor, generation
         )
+        # A save that is killed from here on is seen: a folder without a manifest.
+        self._store.begin_checkpoint(self._asked.step, self._ticket.id)
         return [dataclasses.replace(plan, storage_data=self._ticket) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> "Future[list[WriteResult]]":

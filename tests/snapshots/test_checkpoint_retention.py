@@ -3,7 +3,12 @@
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +23,11 @@ from snapshots.checkpoint_retention import (
     apply_retention,
     collect_garbage,
     kept_checkpoints,
+    list_incomplete,
 )
 from snapshots.checkpoint_store import CheckpointStore
 from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
+from tests.support.sources import ROOT
 
 CHANCE = random.Random(8)
 
@@ -81,22 +88,30 @@ def test_what_a_kept_one_rests_on_stays(store: CheckpointStore) -> None:
     st.sets(st.integers(0, 40), min_size=1),
     st.integers(2, 6),
     st.none() | st.integers(1, 7),
+    st.booleans(),
     st.randoms(),
 )
-def test_the_plan_keeps_enough(
-    steps: set[int], last_n: int, every: int | None, chance: random.Random
+def test_the_plan_keeps_enough_and_no_more(
+    steps: set[int], last_n: int, every: int | None, by_log: bool, chance: random.Random
 ) -> None:
     refs = [ref_at(step) for step in sorted(steps)]
-    lines = {
-        ref: [ref, *(above for above in refs[:number] if chance.random() < 0.2)]
+    chains = {
+        ref: [ref, *(above for above in refs[:number] if chance.random() < 0.1)]
         for number, ref in enumerate(refs)
     }
-    head = chance.choice(refs)
-    kept = kept_checkpoints(Retention(last_n, every), lines, [head, ref_at(99)])
-    assert kept <= set(refs)
-    assert head in kept
-    assert set(refs[-last_n:]) <= kept
-    assert all(set(lines[ref]) <= kept or ref not in {*refs[-last_n:], head} for ref in kept)
+    head, pin = chance.choice(refs), chance.choice(refs)
+    counted = {ref.id for ref in refs if chance.random() < 0.6} if by_log else None
+    plan = partial(kept_checkpoints, Retention(last_n, every), chains, head)
+    kept = plan([pin, ref_at(99)], counted)
+    counting = [ref for ref in refs if counted is None or ref.id in counted]
+    wanted = {head, pin, *counting[-last_n:]}
+    wanted |= {ref for ref in counting if every and ref.training_step % every == 0}
+    wanted |= {ref for ref in refs if ref not in counting and ref.training_step >= head[0]}
+    assert kept == {above for ref in wanted for above in chains[ref]}
+    # Once the rest is gone, nothing more goes.
+    left = {ref: chains[ref] for ref in kept}
+    assert kept_checkpoints(Retention(last_n, every), left, head, [pin], counted) == kept
+    assert {head, pin} <= plan([pin], ())
 
 
 def test_a_step_saved_again_counts_once(store: CheckpointStore) -> None:
@@ -169,7 +184,7 @@ def test_nothing_goes_while_the_head_is_not_in_place(store: CheckpointStore) -> 
 def test_garbage_is_what_no_checkpoint_names(store: CheckpointStore) -> None:
     (ref,) = fill(store, 1)
     store.objects.put_object([b"of a save that was killed"])
-    (store.objects.folder / ".half.tmp").write_bytes(b"x")
+    (store.objects.folder / ".0123456789abcdef.tmp").write_bytes(b"x")
     (store.folder / "sets" / "000000000009-half").mkdir()
     assert collect_garbage(store).objects == 0
     removed = collect_garbage(store, grace_s=-1)
@@ -177,6 +192,143 @@ def test_garbage_is_what_no_checkpoint_names(store: CheckpointStore) -> None:
     assert read_checkpoint(store, ref) == tensors_at(0)
     assert len(list((store.folder / "sets").iterdir())) == 1
     assert not list(store.objects.folder.glob(".*"))
+
+
+def test_of_sets_only_those_the_log_has_committed_count(store: CheckpointStore) -> None:
+    """Two killed before the log was told: the two that were told of stay, however old."""
+    refs = fill(store, 6)
+    store.move_head(refs[3])
+    counted = {refs[0].id, refs[1].id, refs[3].id}
+    removed = apply_retention(store, Retention(2), counted=counted)
+    assert removed.checkpoints == (refs[0], refs[2])
+    assert store.list_checkpoints() == [refs[1], *refs[3:]]
+    # Nothing of what is counted goes for those that are not; and HEAD stays where none is.
+    assert apply_retention(store, Retention(2), counted=()).checkpoints == (refs[1],)
+    assert store.head() == refs[3]
+
+
+def test_what_another_line_needs_stays(store: CheckpointStore) -> None:
+    policies = CheckpointStore(store.folder, "policies-a")
+    refs = [write_checkpoint(policies, step, tensors_at(step)) for step in range(3)]
+    fill(store, 5)
+    removed = apply_retention(store, Retention(2))
+    assert [ref.training_step for ref in removed.checkpoints] == [0, 1, 2]
+    assert removed.objects == 0
+    assert policies.list_checkpoints() == refs
+    apply_retention(policies, Retention(2))
+    for one in (store, policies):
+        collect_garbage(one, grace_s=-1)
+    assert policies.list_checkpoints() == refs[1:]
+    for one in (store, policies):
+        for ref in one.list_checkpoints():
+            assert read_checkpoint(one, ref) == tensors_at(ref.training_step)
+    named = {
+        stored
+        for one in store.lines()
+        for ref in one.list_checkpoints()
+        for stored in one.read_manifest(ref).objects()
+    }
+    assert set(store.objects.list_objects()) == named
+
+
+@pytest.mark.parametrize("hurt", ["flipped", "cut", "folder", "link", "sum"])
+def test_damage_in_any_line_stops_removal_in_all(store: CheckpointStore, hurt: str) -> None:
+    other = CheckpointStore(store.folder, "trainings-b")
+    refs = [write_checkpoint(other, step, tensors_at(step)) for step in range(4)]
+    fill(store, 5)
+    apply_retention(store, Retention(4))  # It knows them all by now.
+    path = other.set_folder(refs[1]) / ("manifest.sha256" if hurt == "sum" else "manifest.json")
+    data = path.read_bytes()
+    path.unlink()
+    if hurt == "folder":
+        path.mkdir()
+    elif hurt == "link":
+        path.symlink_to("nowhere")
+    elif hurt != "sum":
+        path.write_bytes(data[:-9] if hurt == "cut" else data.replace(b"1", b"2", 1))
+    before = sorted(store.folder.rglob("*"))
+    for one in (store, other):
+        with pytest.raises(CheckpointError):
+            apply_retention(one, Retention(2))
+        with pytest.raises(CheckpointError):
+            collect_garbage(one, grace_s=-1)
+    assert sorted(store.folder.rglob("*")) == before
+
+
+def test_what_a_save_of_another_line_wrote_again_is_spared(store: CheckpointStore) -> None:
+    fill(store, 5)
+    same = tensors_at(0)["own"]
+    stored = store.objects.put_object([same])
+    os.utime(store.objects.object_path(stored.digest), ns=(time.time_ns() + 10**9,) * 2)
+    removed = apply_retention(store, Retention(2))
+    assert [ref.training_step for ref in removed.checkpoints] == [0, 1, 2]
+    assert stored in store.objects.list_objects()
+    assert removed.objects == 4
+    assert collect_garbage(store, grace_s=-10).objects == 1
+
+
+def test_garbage_is_told_before_it_is_taken(store: CheckpointStore) -> None:
+    (ref,) = fill(store, 1)
+    store.objects.put_object([b"loose"])
+    store.begin_checkpoint(7, "half")
+    CheckpointStore(store.folder, "a").begin_checkpoint(8, "half")
+    write_checkpoint(CheckpointStore(store.folder, "a"), 1, {})
+    halves = [store.folder / ".HEAD.0123456789abcdef.tmp"]
+    halves += [store.set_folder(ref) / ".manifest.json.0123456789abcdef.tmp"]
+    for path in halves:
+        path.write_bytes(b"x")
+    strangers = [store.folder / name for name in ("README", "sets/notes", "lines/B", ".x.tmp")]
+    for path in strangers:
+        path.write_bytes(b"x")
+    before = sorted(store.folder.rglob("*"))
+    told = collect_garbage(store, grace_s=-1, dry_run=True)
+    assert sorted(store.folder.rglob("*")) == before
+    assert collect_garbage(store, grace_s=-1) == told
+    assert {*halves, store.folder / "sets" / "000000000007-half"} < set(told.halves)
+    assert (len(told.halves), told.objects, told.bytes) == (4, 1, 5)
+    assert all(path.exists() for path in strangers)
+    assert list_incomplete(store) == []
+
+
+def test_a_link_goes_and_never_what_it_leads_to(store: CheckpointStore, tmp_path: Path) -> None:
+    refs = fill(store, 4)
+    away = tmp_path / "away"
+    store.set_folder(refs[0]).rename(away)
+    store.set_folder(refs[0]).symlink_to(away)
+    half = store.folder / "sets" / "000000000009-half"
+    half.symlink_to(tmp_path)
+    assert apply_retention(store, Retention(2)).checkpoints == (refs[0], refs[1])
+    assert (away / "manifest.json").exists()
+    collect_garbage(store, grace_s=-1)
+    assert not half.is_symlink()
+    assert away.exists()
+
+
+def test_killed_after_the_first_object_the_head_is_an_older_one_and_whole(
+    store: CheckpointStore,
+) -> None:
+    """`latest` moved and the old one purged before the data was durable (KempnerForge #102)."""
+    refs = fill(store, 2)
+    code = (
+        "import os, signal, sys\n"
+        "from snapshots.checkpoint_store import CheckpointStore\n"
+        "from snapshots.checkpoint_retention import Retention, apply_retention\n"
+        "store = CheckpointStore(sys.argv[1])\n"
+        "store.begin_checkpoint(2, 'half')\n"
+        "store.objects.put_object([b'first'])\n"
+        "apply_retention(store, Retention(2))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, store.folder], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert store.head() == refs[1]
+    assert store.list_checkpoints() == refs
+    assert apply_retention(store, Retention(2)).checkpoints == ()
+    for ref in refs:
+        assert read_checkpoint(store, ref) == tensors_at(ref.training_step)
+    assert [path.name for path in list_incomplete(store)] == ["000000000002-half"]
+    collect_garbage(store)
+    assert len(list_incomplete(store)) == 1, "it may still be under way"
 
 
 def test_an_empty_store_has_nothing_to_take_away(store: CheckpointStore) -> None:
