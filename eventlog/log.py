@@ -8,11 +8,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from eventlog.codec import EncodedEvent, EventPrefix
 from eventlog.cut import Cut
 from eventlog.event import LineHead, Restore
+from eventlog.policy_order import policy_text
+
+POLICIES_KEPT_MAX: Final = 64
+"""So many policy versions that one session names are kept beside it: about 300 bytes."""
 
 
 class Receipt(NamedTuple):
@@ -44,6 +48,11 @@ class SessionInfo(NamedTuple):
 
     `status` is open, closed, lost or released; `reward_from` verified, steps or None.
     `error` names what stopped the line (an error's class name and message), None when sound.
+
+    `training_session` and `training_step` are as the seed names them. `policies` are the distinct
+    policy versions that the seed, calls and messages name, in that order, at most
+    `POLICIES_KEPT_MAX`; `policies_more`: there may be others. `voided` is the step of the first
+    standing `session_voided`.
     """
 
     session_id: str
@@ -67,6 +76,20 @@ class SessionInfo(NamedTuple):
     parent_session: str | None
     parent_step: int | None
     error: str | None
+    training_session: str | None = None
+    training_step: int | None = None
+    policies: tuple[str, ...] = ()
+    policies_more: bool = False
+    voided: int | None = None
+
+    @property
+    def training_known(self) -> bool:
+        """False where an older steplog wrote the session and nothing was added to it since.
+
+        Then `training_session`, `training_step` and `voided` are None, and `policies` has the
+        seed's alone, whatever the events say. Filters read the events of such a session.
+        """
+        return not self.policies_more or len(self.policies) >= POLICIES_KEPT_MAX
 
     @property
     def session(self) -> str:
@@ -75,7 +98,11 @@ class SessionInfo(NamedTuple):
 
 
 class SessionFilter(NamedTuple):
-    """Which sessions to list; None lets every value through. Times in microseconds UTC."""
+    """Which sessions to list; None lets every value through. Times in microseconds UTC.
+
+    `policy` is the seed's version exactly. A session is between `policy_min` and `policy_max` (both
+    included, see `policy_order`) if any version that its seed, calls and messages name is.
+    """
 
     environment: str | None = None
     status: str | None = None
@@ -89,9 +116,21 @@ class SessionFilter(NamedTuple):
     last_time_min: int | None = None
     last_time_max: int | None = None
     id_prefix: str | None = None
+    training_session: str | None = None
+    training_step_min: int | None = None
+    training_step_max: int | None = None
+    policy_min: str | int | None = None
+    policy_max: str | int | None = None
+    voided: bool | None = None
+
+    @property
+    def asks_of_training(self) -> bool:
+        """Whether any of the bounds is on what `training_known` is about."""
+        return self[_ASKS_OF_TRAINING] != _ASKS_NOTHING
 
     def in_range(self) -> "SessionFilter":
-        """The same filter in numbers that every log can compare: rewards as floats, times as longs.
+        """The same filter in numbers that every log can compare: rewards as floats, times and
+        steps as longs, policy versions as texts.
 
         A bound beyond all of them is the furthest one, so it lets through what it always did.
         """
@@ -100,7 +139,15 @@ class SessionFilter(NamedTuple):
             reward_max=_float_bound(self.reward_max),
             last_time_min=_long_bound(self.last_time_min),
             last_time_max=_long_bound(self.last_time_max),
+            training_step_min=_long_bound(self.training_step_min),
+            training_step_max=_long_bound(self.training_step_max),
+            policy_min=policy_text(self.policy_min),
+            policy_max=policy_text(self.policy_max),
         )
+
+
+_ASKS_OF_TRAINING: Final = slice(SessionFilter._fields.index("training_session"), None)
+_ASKS_NOTHING: Final = SessionFilter()[_ASKS_OF_TRAINING]
 
 
 def _float_bound(bound: float | None) -> float | None:

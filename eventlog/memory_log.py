@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from eventlog.codec import EncodedEvent
 from eventlog.cut import Cut
@@ -28,6 +29,7 @@ from eventlog.keeping.kept_rows import (
     require_group_name,
 )
 from eventlog.keeping.line_checking import BlobUse, check_session
+from eventlog.keeping.line_growth import read_line
 from eventlog.keeping.line_plan import plan_line
 from eventlog.keeping.line_reading import read_plan
 from eventlog.keeping.line_writing import append_events, release, take_over
@@ -36,6 +38,7 @@ from eventlog.line_state import Claim, KnownEvent
 from eventlog.log import EventLog, Finding, LogRecord, Receipt, SessionFilter, SessionInfo
 from eventlog.session_summary import describe_session
 from eventlog.standing_line import standing_ranges
+from eventlog.training_facts import TrainingFacts, facts_of
 
 
 def wall_clock_us() -> int:
@@ -170,13 +173,15 @@ class MemoryLog(EventLog):
         """Sessions that pass the filter, in the order they began."""
         with self._lock:
             found = list(self._rows.sessions.values())
-        infos = (describe_session(kept.session_id, kept.line, kept.summary) for kept in found)
-        return (info for info in infos if passes(info, where))
+        infos = ((kept, _describe(kept)) for kept in found)
+        return (info for kept, info in infos if passes(info, where, partial(self._facts_of, kept)))
+
+    def _facts_of(self, kept: KeptSession) -> TrainingFacts:
+        return facts_of(read_line(self._rows, kept))
 
     def session_info(self, session_id: str) -> SessionInfo:
         """One session."""
-        kept = self._require_session(session_id)
-        return describe_session(session_id, kept.line, kept.summary)
+        return _describe(self._require_session(session_id))
 
     def find_damage(self, session_ids: Sequence[str] | None = None) -> Iterator[Finding]:
         """Run every session's rule and summary again."""
@@ -207,6 +212,10 @@ class MemoryLog(EventLog):
                 session_id=session_id,
             )
         return kept
+
+
+def _describe(kept: KeptSession) -> SessionInfo:
+    return describe_session(kept.session_id, kept.line, kept.summary)
 
 
 class _MemoryRows:

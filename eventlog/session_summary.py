@@ -13,11 +13,21 @@ from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
+from eventlog.canonical import encode
 from eventlog.errors import EventCorruptError
-from eventlog.event import Event, MessageAdded, SessionSeeded, ToolCalled, ToolReturned, Verified
+from eventlog.event import (
+    Annotated,
+    Event,
+    MessageAdded,
+    SessionSeeded,
+    ToolCalled,
+    ToolReturned,
+    Verified,
+)
 from eventlog.line_state import LineState
 from eventlog.log import SessionInfo
 from eventlog.stored_fields import FieldTypes, require_types
+from eventlog.training_facts import SESSION_VOIDED, TrainingFacts
 
 JUDGEMENTS_KEPT_MAX: Final = 256
 """Rewards by verifiers that still count, kept in case later ones are superseded: about 5 KiB.
@@ -54,7 +64,8 @@ class SessionSummary(NamedTuple):
     `reward_sum` is their sum in step order. `judgements` are the last rewards by verifiers that
     count, in step order; `judgements_let_go` how many older ones were not kept. `errors` counts the
     returns that are not ok. `open_calls` are the steps of calls without a return, ascending.
-    `seeded` is False where a branch's prefix was not read.
+    `seeded` is False where a branch's prefix was not read. `training` is None in what an older
+    steplog stored: then it is not known, here and in all that goes on from here.
 
     A summary hangs on its line alone, not on how it came about: accepted event by event, stored and
     gone on from, or built by `of_line`, it is the same, unless `must_rebuild` says that it is none.
@@ -76,6 +87,12 @@ class SessionSummary(NamedTuple):
     judgements_let_go: int = 0
     open_calls: tuple[int, ...] = ()
     must_rebuild: bool = False
+    training: TrainingFacts | None = TrainingFacts()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it tells all: otherwise it is made anew from the line before it is stored."""
+        return not self.must_rebuild and self.training is not None
 
     @property
     def step_count(self) -> int:
@@ -176,11 +193,14 @@ class SessionSummary(NamedTuple):
             let_go,
             open_calls,
             must_rebuild,
+            training,
         ) = self
         body = event.body
         if isinstance(body, ToolCalled):
             calls += 1
             open_calls = (*open_calls, event.step)
+            if body.policy is not None and training is not None:
+                training = training.naming(body.policy)
         elif isinstance(body, ToolReturned):
             returns += 1
             if body.status != "ok":
@@ -194,8 +214,12 @@ class SessionSummary(NamedTuple):
             verifications += 1
         elif isinstance(body, MessageAdded):
             messages += 1
+            if body.policy_last is not None or body.policy_first is not None:
+                training = training and training.naming(body.policy_first).naming(body.policy_last)
         elif isinstance(body, SessionSeeded):
-            seed, seeded = _facts_of(body), True
+            seed, seeded, training = _facts_of(body), True, TrainingFacts.of_seed(body)
+        elif isinstance(body, Annotated) and body.name == SESSION_VOIDED:
+            training = training and training.voiding(event.step)
         return SessionSummary(
             event.step,
             seed,
@@ -213,6 +237,7 @@ class SessionSummary(NamedTuple):
             let_go,
             open_calls,
             must_rebuild,
+            training,
         )
 
     def _with_judgements(
@@ -231,14 +256,26 @@ class SessionSummary(NamedTuple):
         flat[_SEED] = list(self.seed)
         flat[_JUDGEMENTS] = [list(judgement) for judgement in self.judgements]
         flat[_OPEN_CALLS] = list(self.open_calls)
+        if self.training is None:
+            return flat[:_TRAINING]
+        flat[_TRAINING] = self.training.to_value()
         return flat
+
+    def agrees_with(self, whole: "SessionSummary") -> bool:
+        """Whether it says what `whole`, made anew from the line, does, as far as it was kept."""
+        if self.training is None:
+            whole = whole._replace(training=None)
+        # Rewards may be NaN, and 0.0 is not -0.0.
+        return encode(self.to_value()) == encode(whole.to_value())
 
     @classmethod
     def from_value(cls, value: Sequence[Any]) -> "SessionSummary":
         """The summary that `to_value` gave. Raises `EventCorruptError` where it is not one."""
         try:
-            flat = cls(*require_types(value, _STORED_TYPES))
+            training = training_of(value)
+            flat = cls(*require_types(value[:_TRAINING], _STORED_TYPES))
             return flat._replace(
+                training=training,
                 seed=SeedFacts(*require_types(flat.seed, _SEED_TYPES)),
                 judgements=tuple(
                     Judgement(*require_types(judgement, (int, float)))
@@ -270,6 +307,19 @@ _STORED_TYPES: Final[tuple[FieldTypes, ...]] = (
 _SEED: Final = SessionSummary._fields.index("seed")
 _JUDGEMENTS: Final = SessionSummary._fields.index("judgements")
 _OPEN_CALLS: Final = SessionSummary._fields.index("open_calls")
+_TRAINING: Final = SessionSummary._fields.index("training")
+
+
+def training_of(value: Sequence[Any]) -> TrainingFacts | None:
+    """Of a summary's value only this; None where an older steplog stored it.
+
+    Raises `TypeError` or `ValueError` where it is none.
+    """
+    if len(value) == _TRAINING:
+        return None
+    if len(value) != _TRAINING + 1:
+        raise ValueError(f"{_TRAINING + 1} values expected, got {len(value)}")
+    return TrainingFacts.from_value(value[_TRAINING])
 
 
 def _judgement_of(step: int, body: Verified) -> Judgement | None:
@@ -298,6 +348,7 @@ def describe_session(session_id: str, line: LineState, summary: SessionSummary) 
     Raises `ValueError` while `summary.must_rebuild`.
     """
     seed = summary.seed
+    training = facts_to_show(summary.training, seed.policy)
     return SessionInfo(
         session_id=session_id,
         environment=seed.environment,
@@ -320,4 +371,19 @@ def describe_session(session_id: str, line: LineState, summary: SessionSummary) 
         parent_session=line.parent_session,
         parent_step=line.parent_step,
         error=None if line.error is None else str(line.error),
+        training_session=training.training_session,
+        training_step=training.training_step,
+        policies=training.policies,
+        policies_more=training.policies_more,
+        voided=training.voided,
     )
+
+
+def facts_to_show(facts: TrainingFacts | None, policy: str | None) -> TrainingFacts:
+    """What a listing shows: of what is not known the seed's `policy`, and that there may be more.
+
+    See `SessionInfo.training_known`.
+    """
+    if facts is not None:
+        return facts
+    return TrainingFacts(policies=() if policy is None else (policy,), policies_more=True)

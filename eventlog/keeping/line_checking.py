@@ -8,7 +8,6 @@ raised for damage: each is a `Finding`.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from eventlog.canonical import encode
 from eventlog.codec import decode_event
 from eventlog.errors import IntegrityError, SchemaError, SteplogError
 from eventlog.event import Event
@@ -122,7 +121,7 @@ class _Rerun:
             yield self._finding("EventCorruptError", "the head row is not what the events give")
         if kept.last_offset != self._last_offset:
             yield self._finding("EventCorruptError", "the head row names another last offset")
-        if encode(kept.summary.to_value()) != encode(self._whole_summary().to_value()):
+        if not kept.summary.agrees_with(self._whole_summary()):
             yield self._finding("EventCorruptError", "the summary is not what the events give")
         if list(self._source.claims_of(kept.session_id)) != self._claims:
             yield self._finding("EventCorruptError", "the claims are not what the events give")
@@ -159,9 +158,7 @@ class _Rerun:
 
     def _derived(self, record: LogRecord, event: Event) -> Finding | None:
         mark = self._marks.pop((event.attempt, event.step), None)
-        if mark is not None and (
-            encode(mark.summary.to_value()) != encode(self._whole_summary().to_value())
-        ):
+        if mark is not None and not mark.summary.agrees_with(self._whole_summary()):
             return self._finding(
                 "EventCorruptError", "a stored summary is not what the events give", record
             )

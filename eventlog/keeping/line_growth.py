@@ -52,14 +52,14 @@ class LineGrowth:
     def take(self, events: Sequence[EncodedEvent]) -> None:
         """Go on by events that the rule has accepted next, each standing on the one before it.
 
-        The first may go back to an earlier event. Afterwards `summary.must_rebuild` may hold: then
+        The first may go back to an earlier event. Afterwards `summary.is_whole` may not hold: then
         call `rebuild` before `put`.
         """
         first = events[0].event
         summary = self.summary if first.parent == self._head else self._summary_before(first)
         for event, _, _ in events:
             summary = summary.accept(event)
-            if event.step % MARK_EVERY_STEPS == _LAST_STEP and not summary.must_rebuild:
+            if event.step % MARK_EVERY_STEPS == _LAST_STEP and summary.is_whole:
                 self._marks.append(Mark(event.attempt, event.step, summary))
         self.summary = summary
         self._head = events[-1].digest
@@ -67,7 +67,8 @@ class LineGrowth:
     def rebuild(self, events: Sequence[EncodedEvent]) -> None:
         """Make the summary anew from the stored line and the events taken since: it is rare.
 
-        Needed where more verifications were superseded than a summary remembers.
+        Needed where more verifications were superseded than a summary remembers, and once where an
+        older steplog stored it, which kept less.
         """
         batch = [encoded.event for encoded in events]
         if self.kept is None:
@@ -81,12 +82,8 @@ class LineGrowth:
     def rebuild_stored(self, line: LineState) -> None:
         """As `rebuild`, where all that was taken is stored already, and `line` is the line now."""
         assert self.kept is not None, "what is stored has a row"
-        head = line.line_head(self.session_id)
-        if _stands_alone(self.kept, self.summary):
-            parts = plan_own(self._store, self.kept, head.digest, head.step)
-        else:
-            parts = plan_to_digest(self._store, self.kept, head.digest, step=head.step)
-        self.summary = SessionSummary.of_line(_events_of(read_parts(self._store, parts)))
+        kept = self.kept._replace(line=line, summary=self.summary)
+        self.summary = SessionSummary.of_line(read_line(self._store, kept))
 
     def put(self, line: LineState, claims: Sequence[Claim], last_offset: int) -> None:
         """Store what was taken, but the events themselves: `line` is the line after them."""
@@ -118,11 +115,21 @@ def summary_of_prefix(source: RecordSource, fork: Event) -> SessionSummary:
         parent = source.find_session(parent_id)
         if parent is None:
             return SessionSummary()
-        if parent.line.head == fork.parent:
+        if parent.line.head == fork.parent and parent.summary.is_whole:
             return parent.summary
         return summary_through(source, parent, fork.parent, step=fork.step - 1)
     except (IntegrityError, StepNotFoundError):
         return SessionSummary()
+
+
+def read_line(source: RecordSource, kept: KeptSession) -> Iterator[Event]:
+    """The events that the session's summary is of: a branch's prefix too, where it is to be had."""
+    head = kept.line.line_head(kept.session_id)
+    if _stands_alone(kept, kept.summary):
+        parts = plan_own(source, kept, head.digest, head.step)
+    else:
+        parts = plan_to_digest(source, kept, head.digest, step=head.step)
+    return _events_of(read_parts(source, parts))
 
 
 def summary_before(
@@ -163,7 +170,7 @@ def _summary_of_parts(source: RecordSource, parts: Sequence[LinePart]) -> Sessio
             continue
         rest = [part._replace(first_step=mark.step + 1), *parts[index + 1 :]]
         summary = SessionSummary.of_line(_events_of(read_parts(source, rest)), mark.summary)
-        if not summary.must_rebuild:
+        if summary.is_whole:
             return summary
         break
     return SessionSummary.of_line(_events_of(read_parts(source, parts)))
@@ -184,7 +191,7 @@ def regrow(store: LineStore, kept: KeptSession) -> SessionSummary:
         encoded = EncodedEvent(decode_event(record.data), record.data, record.digest)
         growth.take((encoded,))
         growth.kept = kept
-    if growth.summary.must_rebuild:
+    if not growth.summary.is_whole:
         growth.rebuild_stored(kept.line)
     growth.put(kept.line, (), kept.last_offset)
     return growth.summary

@@ -58,7 +58,7 @@ def _grown(store: LineStore, append: Append, kept: KeptSession | None) -> LineGr
     """All that is to be stored, computed before anything is."""
     growth = LineGrowth(store, append.session_id, kept)
     growth.take(append.events)
-    if growth.summary.must_rebuild:
+    if not growth.summary.is_whole:
         growth.rebuild(append.events)
     return growth
 

@@ -230,7 +230,7 @@ class TopicIngest:
         """Store the session as it is now."""
         line = session.line.state
         if session.growth is not None:
-            if session.growth.summary.must_rebuild:
+            if not session.growth.summary.is_whole:
                 session.growth.rebuild_stored(line)
             session.growth.put(line, (), session.last_offset)
         elif line.counts.stopped:

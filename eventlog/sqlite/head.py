@@ -13,8 +13,9 @@ from eventlog.event import LineHead, session_id_problem
 from eventlog.keeping.kept_rows import KeptSession
 from eventlog.line_state import LineCounts, LineState
 from eventlog.log import SessionInfo
-from eventlog.session_summary import SessionSummary
+from eventlog.session_summary import SessionSummary, facts_to_show, training_of
 from eventlog.sqlite.seal import damaged, require_seal, seal_of
+from eventlog.training_facts import TrainingFacts
 
 HEAD_FIELDS: Final = (
     *("number", "session", "step_count", "attempt", "digest", "writer", "first_step"),
@@ -28,6 +29,9 @@ _SEALED_HEAD: Final = slice(0, HEAD_FIELDS.index("seal"))
 _NO_COUNTS: Final = LineCounts()
 _PAIR_HEADER: Final = encode([None, None])[:1]
 """The first byte of an array of two: a summary alone has more fields than one byte can say."""
+_NO_FACTS: Final = TrainingFacts()
+_NO_FACTS_END: Final = encode(_NO_FACTS.to_value())
+"""What a summary ends with of which there are none: such a row need not be decoded for them."""
 
 
 def head_values(kept: KeptSession, *, with_trouble: bool = False) -> tuple[Any, ...]:
@@ -106,6 +110,7 @@ def info_of(row: tuple[Any, ...]) -> SessionInfo:
         row[7],
         None if row[7] is None else row[6] - 1,
         _error_in(row[28]),
+        *_training_in(row),
     )
 
 
@@ -147,6 +152,17 @@ def _error_in(data: bytes) -> str | None:
         return None
     whole = _parts_of(data)[1]
     return None if whole is None or whole.error is None else str(whole.error)
+
+
+def _training_in(row: tuple[Any, ...]) -> TrainingFacts:
+    """What the row's summary tells of training, as a listing shows it."""
+    data: bytes = row[28]
+    if data.endswith(_NO_FACTS_END):
+        return _NO_FACTS
+    try:
+        return facts_to_show(training_of(_parts_of(data)[0]), row[20])
+    except (TypeError, ValueError) as error:
+        raise damaged(f"a stored session summary is not one: {error}") from error
 
 
 def _parts_of(data: bytes) -> tuple[list[Any], LineState | None]:

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -19,17 +20,19 @@ from eventlog.keeping.fork_gate import gate
 from eventlog.keeping.kept_records import checked_record
 from eventlog.keeping.kept_rows import PARTITION, KeptSession, Mark, StoredEvent
 from eventlog.keeping.line_checking import BlobUse
+from eventlog.keeping.line_growth import read_line
 from eventlog.keeping.session_match import passes
 from eventlog.line_state import Claim, KnownEvent
 from eventlog.log import LogRecord, SessionFilter, SessionInfo
 from eventlog.sqlite.connection import FrozenConnection, open_reader
 from eventlog.sqlite.errors import errors_of
-from eventlog.sqlite.head import checked_head, info_of
+from eventlog.sqlite.head import checked_head, info_of, kept_of
 from eventlog.sqlite.log_end import LogEnd, read_cuts, read_log_end
 from eventlog.sqlite.paging import pages
 from eventlog.sqlite.rows import SqliteRows, events_by_place, events_by_step
 from eventlog.sqlite.schema import LOG_FORM, FileForm
 from eventlog.sqlite.seal import damaged
+from eventlog.training_facts import TrainingFacts, facts_of
 
 IDLE_CONNECTIONS_MAX: Final = 8
 """Connections kept for the next question; more are opened when needed and closed after."""
@@ -198,7 +201,7 @@ class SqliteReader:
                     raise self._lost_head(after + 1)
                 after = row[0]
                 info = info_of(row)
-                if passes(info, where):
+                if passes(info, where, partial(self._facts_of, row)):
                     yield info
             if after >= end:
                 return
@@ -242,6 +245,10 @@ class SqliteReader:
                 f"the event at offset {start} of partition {PARTITION} is missing from the log",
                 hint="run `steplog check`; restore the log from a copy",
             )
+
+    def _facts_of(self, row: tuple[Any, ...]) -> TrainingFacts:
+        """What a session's events tell of training, where its row does not tell all."""
+        return facts_of(read_line(self, kept_of(row)))
 
     def _lost_head(self, number: int) -> EventCorruptError:
         with self.connection() as db:

@@ -23,6 +23,7 @@ from eventlog.line_state import LineState
 from eventlog.log import SessionInfo
 from eventlog.session_line import SessionLine, nothing_known
 from eventlog.session_summary import JUDGEMENTS_KEPT_MAX, SessionSummary, describe_session
+from eventlog.training_facts import facts_of
 from tests.support.events import EventChain
 from tests.support.scale import scaled
 
@@ -72,8 +73,9 @@ def random_line(rng: random.Random) -> list[Event]:
         reward = rng.choice((None, None, *REWARDS))
         kind = rng.random()
         steps = range(chain.head.step + 1)
+        policy = rng.choice((None, None, "11", "12", "13"))
         if kind < 0.3:
-            chain.call()
+            chain.call(policy=policy)
         elif kind < 0.6:
             status = rng.choice(("ok", "ok", "error", "timeout"))
             duplicate_of = rng.choice((None, None, None, 1))
@@ -87,9 +89,9 @@ def random_line(rng: random.Random) -> list[Event]:
                 supersedes_step=rng.choice((None, None, rng.choice(steps), *verified[-2:])),
             )
         elif kind < 0.95:
-            chain.append(MessageAdded("user", TEXT))
+            chain.append(MessageAdded("user", TEXT, policy_first=policy, policy_last="14"))
         else:
-            chain.append(Annotated("note", TEXT))
+            chain.append(Annotated(rng.choice(("note", "session_voided")), TEXT))
     if rng.random() < 0.5:
         chain.closed()
         chain.verified(rng.choice(REWARDS))
@@ -130,6 +132,7 @@ def check_counts(summary: SessionSummary, events: Sequence[Event]) -> None:
     assert summary.verifications == sum(event.kind == "verified" for event in events)
     assert summary.messages == sum(event.kind == "message_added" for event in events)
     assert summary.open_calls == tuple(open_calls)
+    assert summary.training == facts_of(events)
 
 
 def test_stored_and_gone_on_from_is_the_same_as_never_stored() -> None:
@@ -304,6 +307,7 @@ def test_a_session_is_described_by_its_line_and_its_summary() -> None:
         parent_session=None,
         parent_step=None,
         error=None,
+        policies=("p",),
     )
 
 
@@ -325,6 +329,20 @@ def test_nothing_is_described_before_the_first_event() -> None:
 
 
 PLAIN = SessionSummary().to_value()
+NO_FACTS = (
+    None,
+    [],
+    [None, None, [], False],
+    [None, None, [], False, None, None],
+    [1, None, [], False, None],
+    [None, True, [], False, None],
+    [None, None, "p", False, None],
+    [None, None, [1], False, None],
+    [None, None, [], 0, None],
+    [None, None, ["p"], True, None],
+    [None, None, ["p"] * 65, True, None],
+    [None, None, [], False, "4"],
+)
 
 
 @pytest.mark.parametrize(
@@ -335,9 +353,11 @@ PLAIN = SessionSummary().to_value()
         [0] * len(PLAIN),
         [1, 2],
         [*PLAIN, 0],
-        [*PLAIN[:-2], ["x"], False],
-        [*PLAIN[:-4], [[1]], *PLAIN[-3:]],
+        PLAIN[:-2],
+        [*PLAIN[:-3], ["x"], *PLAIN[-2:]],
+        [*PLAIN[:-5], [[1]], *PLAIN[-4:]],
         [-1, ["only"], *PLAIN[2:]],
+        *([*PLAIN[:-1], facts] for facts in NO_FACTS),
     ],
 )
 def test_a_stored_summary_that_is_none_is_refused(value: object) -> None:

@@ -46,10 +46,12 @@ PURE = [
     "eventlog/event.py",
     "eventlog/line_state.py",
     "eventlog/merkle_root.py",
+    "eventlog/policy_order.py",
     "eventlog/session_line.py",
     "eventlog/session_summary.py",
     "eventlog/standing_line.py",
     "eventlog/state_patch.py",
+    "eventlog/training_facts.py",
     "snapshots/policy.py",
     "replay/difference.py",
 ]

@@ -1,0 +1,57 @@
+"""Policy versions as sessions name them: their text, and which lie in a range. Pure.
+
+A version is a text. Those that are whole numbers are compared as such, `9` before `12`; a training
+that went back and published a version again names it `12~2`, which lies in every range that `12`
+lies in.
+"""
+
+import re
+from operator import index
+from typing import Final
+
+_NUMBERED: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:~([1-9][0-9]*))?")
+_DIGITS_MAX: Final = 64
+"""A longer one is compared as a text: nobody counts so far."""
+
+
+def policy_text(policy: str | int | None) -> str | None:
+    """A version as events name it: `12` for the number 12. Raises `TypeError` for anything else."""
+    if policy is None or type(policy) is str:
+        return policy
+    try:
+        if isinstance(policy, bool):
+            raise TypeError
+        return str(policy) if isinstance(policy, str) else str(index(policy))
+    except TypeError:
+        raise TypeError(f"a policy version is a str or an int, not {policy!r}") from None
+
+
+def is_in_range(version: str, least: str | None, most: str | None) -> bool:
+    """Whether `version` lies between the two, both included; None is no bound.
+
+    Numbers are compared with numbers and other texts with other texts, by their characters; one
+    of each does not compare, and is not in the range.
+    """
+    return (least is None or _reaches(version, least)) and (
+        most is None or _stays_within(version, most)
+    )
+
+
+def _reaches(version: str, least: str) -> bool:
+    number, bound = _number_of(version), _number_of(least)
+    if number is None or bound is None:
+        return number is None and bound is None and version >= least
+    return number >= bound
+
+
+def _stays_within(version: str, most: str) -> bool:
+    number, bound = _number_of(version), _number_of(most)
+    if number is None or bound is None:
+        return number is None and bound is None and version <= most
+    # Of a version without an attempt all attempts are meant.
+    return number[0] <= bound[0] if bound[1] == 0 else number <= bound
+
+
+def _number_of(version: str) -> tuple[int, int] | None:
+    found = _NUMBERED.fullmatch(version) if len(version) <= _DIGITS_MAX else None
+    return None if found is None else (int(found[1]), int(found[2] or 0))
