@@ -23,6 +23,7 @@ from eventlog.event import (
 )
 from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN, NotGiven
+from eventlog.policy_order import policy_text
 from eventlog.recording.call_book import CallBook
 from eventlog.recording.call_recorder import CallRecorder
 from eventlog.recording.given_numbers import component_numbers, require_duration, reward_number
@@ -64,7 +65,14 @@ class SessionRecorder(CallRecorder):
             seeded = seeded._replace(initial_state=content)
         start = LinePosition.before_seed(session_id)
         writer = SessionWriter(log, blobs, start)
-        recorder = cls(writer, CallBook(), capture, read_state=read_state, observe=observe)
+        recorder = cls(
+            writer,
+            CallBook(),
+            capture,
+            read_state=read_state,
+            observe=observe,
+            policy=seeded.policy,
+        )
         recorder._append(seeded._replace(writer=log.writer_id), actor="system")
         return recorder
 
@@ -113,7 +121,7 @@ class SessionRecorder(CallRecorder):
         content: object,
         *,
         finish_reason: str | None = None,
-        policy: str | None = None,
+        policy: str | int | None = None,
         tokens_in: int | None = None,
         tokens_out: int | None = None,
         duration_us: int | None = None,
@@ -126,16 +134,19 @@ class SessionRecorder(CallRecorder):
 
         `tokens` are the message's token ids and `token_mask` what of them counts for training, both
         stored as int32; `logprobs` as float32. Each is a sequence, an `array` or a one-dimensional
-        numpy array; `read_content` gives a list. The event's actor follows from the role. Raises
+        numpy array; `read_content` gives a list. The event's actor follows from the role; one
+        of the agent's without a `policy` is of `.policy`. Raises
         `ValueNotEncodableError` for other numbers, a negative duration, or a mask that is not as
         long as the tokens.
         """
         require_duration(duration_us)
+        actor = actor_of_role(role)
+        named = self._policy if policy is None and actor == "agent" else policy_text(policy)
         body = MessageAdded(
             role=role,
             content=result_content(content),
-            policy_first=policy,
-            policy_last=policy,
+            policy_first=named,
+            policy_last=named,
             finish_reason=finish_reason,
             tokens_in=tokens_in,
             tokens_out=tokens_out,
@@ -146,7 +157,7 @@ class SessionRecorder(CallRecorder):
         )
         _refuse_unequal(body)
         with self._writer.lock:
-            return self._append(body, actor=actor_of_role(role), captured=self._captured(state))
+            return self._append(body, actor=actor, captured=self._captured(state))
 
     def record_effect(
         self,

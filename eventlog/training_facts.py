@@ -9,12 +9,41 @@ from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
-from eventlog.event import Annotated, Event, MessageAdded, SessionSeeded, ToolCalled
+from eventlog.errors import ConfigError
+from eventlog.event import (
+    Annotated,
+    Event,
+    MessageAdded,
+    SessionSeeded,
+    ToolCalled,
+    session_id_problem,
+)
 from eventlog.log import POLICIES_KEPT_MAX
 from eventlog.stored_fields import require_types
 
 SESSION_VOIDED: Final = "session_voided"
 """The name of the annotation that takes a session out of what is trained on."""
+
+TRAINING_STEP_MAX: Final = 10**12 - 1
+"""The largest step of a training: a checkpoint's folder has room for 12 digits."""
+
+
+def require_training(training: object, training_step: int | None) -> None:
+    """Raise `ConfigError` where this names no training session, or no step of one."""
+    if training is not None:
+        if not isinstance(training, str):
+            raise TypeError(f"a training is named by its session's id, a str, not {training!r}")
+        problem = session_id_problem(training)
+        if problem is not None:
+            raise ConfigError(
+                f"the training session's id {problem}",
+                hint="training= is the name that ws.training was given",
+            )
+    if training_step is not None and not 0 <= training_step <= TRAINING_STEP_MAX:
+        raise ConfigError(
+            f"a training step is 0 to {TRAINING_STEP_MAX}, not {training_step}",
+            hint="give the step that the sampled policy stood at",
+        )
 
 
 class TrainingFacts(NamedTuple):

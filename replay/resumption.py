@@ -17,6 +17,7 @@ from eventlog.errors import (
     StepConflictError,
     StepNotFoundError,
 )
+from eventlog.event import Event, MessageAdded, ToolCalled
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, SessionInfo
 from eventlog.merkle_root import MerkleRoot
@@ -45,6 +46,7 @@ class _Restored(NamedTuple):
     own_count: int
     capture: StateCapture | None
     snapshot_step: int | None
+    policy: str | None
 
 
 def resume_session(
@@ -83,6 +85,7 @@ def resume_session(
         read_state=state if callable(state) else None,
         observe=observer_for(restored.info, restored.snapshot_step),
         resumed=True,
+        policy=restored.policy,
     )
 
 
@@ -146,15 +149,38 @@ def _read(
             step=from_step,
         )
     capture, snapshot_step = _restored_state(replayer, info, from_step)
-    root, calls, digest = MerkleRoot(), CallBook(), b""
+    root, calls, digest, policy = MerkleRoot(), CallBook(), b"", info.policy
+    of_interest = _CALLS if _names_one_policy(info) else _CALLS_AND_MESSAGES
     for record in log.read_session(session_id, 0, from_step + 1):
         digest = record.digest
         if record.prefix.step >= first_own:
             root.add(record.data)
-        if record.prefix.kind in ("tool_called", "tool_returned"):
-            calls.note_event(decode_record(record))
+        if record.prefix.kind in of_interest:
+            event = decode_record(record)
+            calls.note_event(event)
+            named = _policy_named(event)
+            policy = policy if named is None else named
     own_count = from_step + 1 - first_own
-    return _Restored(info, digest, calls, root, own_count, capture, snapshot_step)
+    return _Restored(info, digest, calls, root, own_count, capture, snapshot_step, policy)
+
+
+_CALLS: Final = ("tool_called", "tool_returned")
+_CALLS_AND_MESSAGES: Final = (*_CALLS, "message_added")
+
+
+def _names_one_policy(info: SessionInfo) -> bool:
+    """Whether all of the session is of its seed's version: then messages need not be read."""
+    seeds = () if info.policy is None else (info.policy,)
+    return info.policies == seeds and not info.policies_more
+
+
+def _policy_named(event: Event) -> str | None:
+    body = event.body
+    if isinstance(body, ToolCalled):
+        return body.policy
+    if isinstance(body, MessageAdded):
+        return body.policy_first if body.policy_last is None else body.policy_last
+    return None
 
 
 def _restored_state(

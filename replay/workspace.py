@@ -13,17 +13,17 @@ from functools import partial
 from operator import index
 from typing import Final, Unpack, overload
 
-from eventlog.call_view import CallRow, pair_calls
-from eventlog.content import Content, argument_content, read_content
+from eventlog.content import Content, argument_content
 from eventlog.errors import SessionNotFoundError
-from eventlog.event import Event, SessionSeeded
+from eventlog.event import SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.importers.import_file import ImportOutcome, import_file
-from eventlog.keeping.kept_records import decode_record
-from eventlog.log import EventLog, LogRecord, SessionFilter, SessionInfo
+from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN, NotGiven
+from eventlog.policy_order import policy_text
 from eventlog.recorder import SessionRecorder
 from eventlog.recording.session_writer import wall_clock_us
+from eventlog.training_facts import require_training
 from replay.branch import fork_session
 from replay.difference import Difference
 from replay.if_exists import IfExists, open_session
@@ -34,6 +34,7 @@ from replay.late_verification import (
     verification_body,
 )
 from replay.place import Opening, OpenPlace, open_place
+from replay.recorded import Recorded
 from replay.reducer import ReducerRegistry
 from replay.replayer import Replayed, Replayer
 from replay.resumption import resume_session
@@ -73,7 +74,7 @@ def _reopen_workspace(opening: Opening) -> "Workspace":
     return Workspace(open_place(opening, create=False))
 
 
-class Workspace:
+class Workspace(Recorded):
     """One place with recorded sessions. Thread-safe; pickling carries only its folder or URL."""
 
     def __init__(self, place: OpenPlace) -> None:
@@ -95,7 +96,9 @@ class Workspace:
         environment_version: str = "",
         fingerprint: str = "",
         task_id: str = "",
-        policy: str | None = None,
+        policy: str | int | None = None,
+        training: str | None = None,
+        training_step: int | None = None,
         request: object = None,
         tools: object = None,
         sample_id: str | None = None,
@@ -114,7 +117,8 @@ class Workspace:
         state and is asked again at every return of a tool. `if_exists`: `fail` raises
         `SessionExistsError`; `resume` goes on with the session under a new claim (a `state` that is
         no callable is then not used), with a closed one only if `reopen`; `new` begins `session~2`.
-        `policy` is the model's version. `snapshots`: when; every 256 steps and at the end if None.
+        `policy` is the model's version, `training` the training session that it is recorded for.
+        `snapshots`: when; every 256 steps and at the end if None.
         """
         session_id = mint_session_id() if session is None else session
         default_reducer = "transcript" if isinstance(state, NotGiven) else "captured"
@@ -128,7 +132,9 @@ class Workspace:
             tools=_optional_content(tools),
             reducer=default_reducer if reducer is None else reducer,
             reducer_version=reducer_version,
-            policy=policy,
+            policy=policy_text(policy),
+            training_session=training,
+            training_step=_training_step(training, training_step),
             parent_session=parent_session,
             sample_id=sample_id,
             group_id=group_id,
@@ -252,44 +258,6 @@ class Workspace:
         reports = check_sessions(kept, session, expected)
         return reports if session is None else list(reports)
 
-    def sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
-        """Sessions that pass the filter, in the order they began; reads no events."""
-        return self.log.list_sessions(None if where is None else where.in_range())
-
-    def session(self, session: str) -> SessionInfo:
-        """One session. Raises `SessionNotFoundError`."""
-        return self.log.session_info(session)
-
-    def events(
-        self, session: str, start_step: int = 0, end_step: int | None = None
-    ) -> Iterator[Event]:
-        """The standing events of steps [start_step, end_step), a branch's prefix included.
-
-        Read as they are asked for; a session or step that is not there is raised at once.
-        """
-        records = self.log.read_session(session, start_step, end_step)
-        return (decode_record(record) for record in records)
-
-    def event_of(self, record: LogRecord) -> Event:
-        """The event that a record of the log holds: of `ws.log.tail_events(cut)`, say."""
-        return decode_record(record)
-
-    def calls(self, session: str) -> Iterator[CallRow]:
-        """One row per tool call: the call and its return together."""
-        return pair_calls(self.events(session))
-
-    def read_content(self, content: Content) -> bytes:
-        """A content's exact bytes, fetched from the blob store where they stand there."""
-        return self._replayer.fetch(content)
-
-    def read_value(self, content: Content) -> object:
-        """What a content holds: a call's arguments, a result, a message.
-
-        A str for text, `JsonText` for JSON text (as it was given: `json.loads` reads it), any other
-        value as it was recorded. Raises `CodecMissingError` for types not registered here.
-        """
-        return read_content(content.media_type, self._replayer.fetch(content))
-
     def take_snapshot(self, session: str, step: int | None = None) -> SnapshotRef:
         """Store the state after `step` (default: the last) as a snapshot."""
         return self._taker.take(self.replay(session, step))
@@ -341,6 +309,13 @@ def _step(step: object) -> int:
         return index(step)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"a step is an int, not {step!r}") from None
+
+
+def _training_step(training: object, step: object) -> int | None:
+    """The step of that training. Raises `TypeError`, `ConfigError` where it is none."""
+    at_step = None if step is None else _step(step)
+    require_training(training, at_step)
+    return at_step
 
 
 def _expectations(expect: Iterable[object]) -> tuple[Expectation, ...]:

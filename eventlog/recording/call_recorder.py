@@ -13,6 +13,7 @@ from typing import Final, NotRequired, TypedDict, Unpack
 from eventlog.content import argument_content, result_content
 from eventlog.event import StateChanged, ToolCalled, ToolReturned
 from eventlog.not_given import NOT_GIVEN, NotGiven
+from eventlog.policy_order import policy_text
 from eventlog.recording.call_book import CallBook, OpenCall
 from eventlog.recording.given_numbers import require_duration, reward_number
 from eventlog.recording.open_session import OpenSession
@@ -46,10 +47,28 @@ class CallRecorder(OpenSession):
         read_state: Callable[[], object] | None = None,
         observe: StateObserver | None = None,
         resumed: bool = False,
+        policy: str | None = None,
     ) -> None:
-        """Go on where `writer` stands; `capture` is None for a session without any state."""
+        """Go on where `writer` stands; `capture` is None for a session without any state.
+
+        `policy` is the version that was used last.
+        """
         super().__init__(writer, capture, read_state=read_state, observe=observe, resumed=resumed)
         self._calls = calls
+        self._policy = policy
+
+    @property
+    def policy(self) -> str | None:
+        """The policy version of calls and of the agent's messages that name none themselves.
+
+        At first the seed's; after a resume the one that was named last. Set it when the policy
+        changes in the middle of a session; that alone records nothing.
+        """
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: str | int | None) -> None:
+        self._policy = policy_text(policy)
 
     @property
     def open_calls(self) -> tuple[OpenCall, ...]:
@@ -64,12 +83,13 @@ class CallRecorder(OpenSession):
         call_id: str | None = None,
         effects: Effects = "unknown",
         transport: str = "python",
-        policy: str | None = None,
+        policy: str | int | None = None,
         idempotency_key: str | None = None,
     ) -> int:
         """Record that a tool is called; returns the call's step.
 
-        A str is JSON text and stored as it is; other values are stored canonically. The same
+        A str is JSON text and stored as it is; other values are stored canonically. `policy` is the
+        version that called, `.policy` where none is given. The same
         `idempotency_key` again is the same call, as long as the session goes on: its step comes
         back once it is durable, and nothing is recorded.
 
@@ -86,7 +106,7 @@ class CallRecorder(OpenSession):
                 call_id=call_id,
                 transport=transport,
                 effects=effects,
-                policy=policy,
+                policy=self._policy if policy is None else policy_text(policy),
                 idempotency_key=idempotency_key,
             )
             earlier = self._calls.retried_call(body)

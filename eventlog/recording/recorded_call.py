@@ -20,7 +20,7 @@ class CallFields(TypedDict, total=False):
     call_id: str | None
     effects: Effects
     transport: str
-    policy: str | None
+    policy: str | int | None
     idempotency_key: str | None
 
 

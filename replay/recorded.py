@@ -1,0 +1,59 @@
+"""`Recorded`: what is recorded at one place, as it is read: sessions, events, calls, contents.
+
+The reading half of a `Workspace`, which says what it has and writes. It decides nothing: a log
+lists and reads, this decodes.
+"""
+
+from collections.abc import Iterator
+
+from eventlog.call_view import CallRow, pair_calls
+from eventlog.content import Content, read_content
+from eventlog.event import Event
+from eventlog.keeping.kept_records import decode_record
+from eventlog.log import EventLog, LogRecord, SessionFilter, SessionInfo
+from replay.replayer import Replayer
+
+
+class Recorded:
+    """A log and what its events refer to, to be read."""
+
+    log: EventLog
+    _replayer: Replayer
+
+    def sessions(self, where: SessionFilter | None = None) -> Iterator[SessionInfo]:
+        """Sessions that pass the filter, in the order they began; reads no events."""
+        return self.log.list_sessions(None if where is None else where.in_range())
+
+    def session(self, session: str) -> SessionInfo:
+        """One session. Raises `SessionNotFoundError`."""
+        return self.log.session_info(session)
+
+    def events(
+        self, session: str, start_step: int = 0, end_step: int | None = None
+    ) -> Iterator[Event]:
+        """The standing events of steps [start_step, end_step), a branch's prefix included.
+
+        Read as they are asked for; a session or step that is not there is raised at once.
+        """
+        records = self.log.read_session(session, start_step, end_step)
+        return (decode_record(record) for record in records)
+
+    def event_of(self, record: LogRecord) -> Event:
+        """The event that a record of the log holds: of `ws.log.tail_events(cut)`, say."""
+        return decode_record(record)
+
+    def calls(self, session: str) -> Iterator[CallRow]:
+        """One row per tool call: the call and its return together."""
+        return pair_calls(self.events(session))
+
+    def read_content(self, content: Content) -> bytes:
+        """A content's exact bytes, fetched from the blob store where they stand there."""
+        return self._replayer.fetch(content)
+
+    def read_value(self, content: Content) -> object:
+        """What a content holds: a call's arguments, a result, a message.
+
+        A str for text, `JsonText` for JSON text (as it was given: `json.loads` reads it), any other
+        value as it was recorded. Raises `CodecMissingError` for types not registered here.
+        """
+        return read_content(content.media_type, self._replayer.fetch(content))
