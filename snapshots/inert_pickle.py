@@ -203,7 +203,8 @@ class _Reader:
     def tuple_since_mark(self) -> None:
         """A tuple of all since the mark."""
         self._count_made()
-        self._stack.append(tuple(self._since_mark()))
+        items = tuple(self._since_mark())
+        self._stack.append(items)
 
     def tuple_of(self, count: int) -> None:
         """A tuple of the last `count` values."""
