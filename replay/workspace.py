@@ -40,8 +40,12 @@ from replay.replayer import Replayed, Replayer
 from replay.resumption import resume_session
 from replay.session_difference import compare_places
 from replay.snapshot_taker import SnapshotTaker, require_policy
+from snapshots.checkpoint_config import CheckpointConfig
+from snapshots.checkpoint_store import CheckpointStore
 from snapshots.policy import SnapshotPolicy
+from snapshots.set_journal import TRAINING
 from snapshots.snapshot_store import SnapshotRef
+from snapshots.training_run import TrainingPlace, TrainingRun
 
 DEFAULT_WORKSPACE: Final = "./steplog-data"
 
@@ -113,15 +117,14 @@ class Workspace(Recorded):
     ) -> SessionRecorder:
         """Begin a session and record it; use as `with ws.record(...) as session:`.
 
-        `session` None mints a UUIDv7. `state` is the first state, or a callable that gives the
-        state and is asked again at every return of a tool. `if_exists`: `fail` raises
+        `session` None mints a UUIDv7. `state` is the first state, or a callable that gives it and
+        is asked again at every return of a tool. `if_exists`: `fail` raises
         `SessionExistsError`; `resume` goes on with the session under a new claim (a `state` that is
         no callable is then not used), with a closed one only if `reopen`; `new` begins `session~2`.
-        `policy` is the model's version, `training` the training session that it is recorded for.
+        `policy` is the model's version, `training` the training session that this is recorded for.
         `snapshots`: when; every 256 steps and at the end if None.
         """
         session_id = mint_session_id() if session is None else session
-        default_reducer = "transcript" if isinstance(state, NotGiven) else "captured"
         seeded = SessionSeeded(
             environment=environment,
             environment_version=environment_version,
@@ -130,7 +133,7 @@ class Workspace(Recorded):
             seed=seed,
             request=_optional_content(request),
             tools=_optional_content(tools),
-            reducer=default_reducer if reducer is None else reducer,
+            reducer=reducer or ("transcript" if isinstance(state, NotGiven) else "captured"),
             reducer_version=reducer_version,
             policy=policy_text(policy),
             training_session=training,
@@ -274,6 +277,42 @@ class Workspace(Recorded):
         `inputs` are the task inputs of rollouts; by default the sibling `*.inputs.jsonl`.
         """
         return list(import_file(path, self.log, self.blobs, format=format, inputs=inputs))
+
+    def training(
+        self,
+        name: str,
+        *,
+        config: CheckpointConfig | None = None,
+        checkpoints: str | os.PathLike[str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> TrainingRun:
+        """A training whose checkpoints are tied to this log; use as `with ws.training(...) as run`.
+
+        Entering the block claims the training session `name`, or seeds it: a trainer that had it
+        before is fenced. Every rank enters it. `checkpoints` is the folder all ranks see, by
+        default `checkpoints/` of the workspace's folder. Needs torch once the block is entered.
+        """
+
+        def claim() -> SessionRecorder:
+            return self.record(
+                name,
+                environment=TRAINING,
+                if_exists="resume",
+                reopen=True,
+                metadata=metadata,
+            )
+
+        folder = self.folder / "checkpoints" if checkpoints is None else checkpoints
+        place = TrainingPlace(self.log, folder, claim)
+        return TrainingRun(name, place, CheckpointConfig() if config is None else config)
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """The store in `checkpoints/` of the workspace's folder: for `ShardWriter`, and by itself.
+
+        `.lines()` has those of the trainings and of their policy versions.
+        """
+        return CheckpointStore(self.folder / "checkpoints")
 
     def close(self) -> None:
         """Wait for what was recorded and for due snapshots, then let go. Idempotent."""

@@ -24,9 +24,9 @@ class Ranks:
 
     def __init__(self, timeout_s: float = COLLECTIVE_TIMEOUT_S) -> None:
         """In a process group this is a collective: all its ranks make theirs together."""
-        self._group = own_group(timeout_s)
-        self.rank = 0 if self._group is None else dist.get_rank()
-        self.world_size = 1 if self._group is None else dist.get_world_size()
+        self.group = own_group(timeout_s)
+        self.rank = 0 if self.group is None else dist.get_rank()
+        self.world_size = 1 if self.group is None else dist.get_world_size()
 
     def ask(self, answer: Callable[[], T]) -> T:
         """What `answer()` gives on rank 0, where alone it runs; a collective.
@@ -34,7 +34,7 @@ class Ranks:
         What it raises is raised in all ranks: a `SteplogError` as it is, anything else as it is on
         rank 0 and as `CheckpointError` on the others.
         """
-        if self._group is None:
+        if self.group is None:
             return answer()
         told: list[tuple[T | None, SteplogError | None]] = [(None, None)]
         raised: BaseException | None = None
@@ -58,7 +58,7 @@ class Ranks:
 
         Where it raises on any rank, all raise: each its own error, or else the first rank's.
         """
-        if self._group is None:
+        if self.group is None:
             return act()
         mine: BaseException | None = None
         try:
@@ -76,18 +76,18 @@ class Ranks:
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value, by rank; a collective."""
-        if self._group is None:
+        if self.group is None:
             return [value]
         found: list[T] = [value] * self.world_size
         try:
-            dist.all_gather_object(found, value, group=self._group)
+            dist.all_gather_object(found, value, group=self.group)
         except RuntimeError as error:
             raise _silence(error) from error
         return found
 
     def _send(self, told: list[tuple[T | None, SteplogError | None]]) -> None:
         try:
-            dist.broadcast_object_list(told, src=0, group=self._group)
+            dist.broadcast_object_list(told, src=0, group=self.group)
         except RuntimeError as error:
             raise _silence(error) from error
 

@@ -13,7 +13,7 @@ Imports torch, which steplog itself never needs.
 import copy
 import os
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
@@ -27,58 +27,11 @@ from eventlog.errors import CheckpointError, SteplogError
 from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.save_handle import SaveHandle
 from snapshots.shard_ranks import COLLECTIVE_TIMEOUT_S, Ranks, own_group
 from snapshots.shard_writer import THREADS, Commit, ShardWriter
 
 State = Mapping[str, Any]
-
-
-class SaveHandle:
-    """One save under way."""
-
-    def __init__(self, step: int, future: Future[CheckpointRef]) -> None:
-        self._step = step
-        self._future = future
-        self._told = False
-
-    @property
-    def step(self) -> int:
-        """The step in training that is saved."""
-        return self._step
-
-    @property
-    def staged(self) -> bool:
-        """Whether all values are copied, so that the state may change: from the start, here."""
-        return True
-
-    @property
-    def committed(self) -> CheckpointRef | None:
-        """The checkpoint, None while the save is under way. Raises what it met."""
-        return self.wait() if self._future.done() else None
-
-    def guard(self) -> None:
-        """Call it before `optimizer.step()`: raises what the save met so far, else returns at once.
-
-        The values were copied before `save_async` returned, so there is nothing to wait for.
-        """
-        if self._future.done():
-            self.wait()
-
-    def wait(self, timeout_s: float | None = None) -> CheckpointRef:
-        """The checkpoint, once it is committed. Raises what the save met (`CheckpointError`),
-        `TimeoutError` where it is under way after `timeout_s` seconds."""
-        error = self._future.exception(timeout_s)
-        self._told = True
-        if error is not None:
-            raise error
-        return self._future.result()
-
-    def _untold_error(self) -> BaseException | None:
-        """The error that nobody was told of yet."""
-        if self._told or not self._future.done():
-            return None
-        self._told = True
-        return self._future.exception()
 
 
 class ShardSaver:
@@ -163,7 +116,7 @@ class ShardSaver:
         """Wait for the save under way. Raises what it met, where nobody asked its handle."""
         self._pool.shutdown(wait=True)
         last, self._under_way = self._under_way, None
-        error = None if last is None else last._untold_error()
+        error = None if last is None else last.untold_error()
         if error is not None:
             raise error
 
@@ -183,7 +136,7 @@ class ShardSaver:
         A rank that went on alone would wait for the others for ever.
         """
         last = self._under_way
-        busy = last is not None and not last._future.done()
+        busy = last is not None and not last.done
         try:
             found = self._ranks.gather((busy, step))
         except CheckpointError as error:
@@ -200,7 +153,7 @@ class ShardSaver:
                 f"the ranks do not save the same step: {[one for _busy, one in found]}",
                 hint="give every rank the same step",
             )
-        untold = None if last is None else last._untold_error()
+        untold = None if last is None else last.untold_error()
         self._under_way = None
         if untold is not None:
             raise untold

@@ -1,0 +1,334 @@
+"""`TrainingRun`: a training whose checkpoints tie weights, data and sessions to one cut of the log.
+
+    with ws.training("run-1") as run:
+        restored = run.restore_latest(model=model, optimizer=optimizer)
+        ...
+        run.checkpoint(step, model=model, optimizer=optimizer)
+
+Every rank makes one and calls the same methods in the same order; rank 0 alone writes to the log.
+A set is begun in the log, then its objects, its manifest, a note in the training session (on which
+a trainer that lost its claim fails), committed in the log, HEAD, and what retention lets go: a
+crash after any of these leaves the set before it or this one. What needs torch is loaded when the
+block is entered.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from secrets import token_hex
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from eventlog.cut import Cut
+from eventlog.errors import CheckpointError, ConfigError
+from eventlog.log import EventLog
+from eventlog.merkle_root import MerkleRoot
+from eventlog.recorder import SessionRecorder
+from snapshots.adopted_folder import hash_folder
+from snapshots.checkpoint_config import CheckpointConfig
+from snapshots.checkpoint_lines import line_of_training
+from snapshots.checkpoint_manifest import CheckpointRef, Manifest
+from snapshots.checkpoint_retention import apply_retention
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.restored_set import RestoredSet
+from snapshots.save_handle import SaveHandle
+from snapshots.set_journal import (
+    KEPT,
+    BegunSet,
+    begin_set,
+    commit_set,
+    give_up_open_sets,
+    is_committed,
+    note_value,
+)
+from snapshots.set_positions import extended_trees
+from snapshots.set_record import RANK_STATES, AdoptedFolder, SetRecord
+from snapshots.training_members import live_positions
+from snapshots.training_state import capture_training_state
+
+
+class TrainingPlace(NamedTuple):
+    """Where a training is recorded: its log, the folder of its checkpoints, and how it is claimed.
+
+    `claim` seeds or resumes the training session; rank 0 calls it.
+    """
+
+    log: EventLog
+    folder: str | os.PathLike[str]
+    claim: Callable[[], SessionRecorder]
+
+
+class TrainingRun:
+    """One process's part in a training. Use as a context manager; not thread-safe."""
+
+    def __init__(self, name: str, place: TrainingPlace, config: CheckpointConfig) -> None:
+        """Touches nothing; entering the block claims the training. Use `Workspace.training`."""
+        self._name = name
+        self._place = place
+        self._log = place.log
+        self._config = config
+        self._store = CheckpointStore(place.folder, line_of_training(name))
+        self._entered = False
+
+    @property
+    def name(self) -> str:
+        """The training session's id."""
+        return self._name
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """The line of the folder that this training's sets lie in."""
+        return self._store
+
+    @property
+    def attempt(self) -> int:
+        """The number of the claim that this training goes on under."""
+        return self._attempt
+
+    @property
+    def rank(self) -> int:
+        """This process's rank; 0 where there is no process group."""
+        return self._ranks.rank
+
+    @property
+    def policy(self) -> str | None:
+        """The label of the policy version published last, or restored; None before any."""
+        return self._policy
+
+    def __enter__(self) -> "TrainingRun":
+        """Claim the training; a collective. Sets that an earlier trainer left half done are ended.
+
+        Raises what claiming raises, in all ranks.
+        """
+        # torch takes seconds to load, and who only reads a training needs none of it.
+        from snapshots.shard_ranks import Ranks
+        from snapshots.shard_restoring import SetRestorer
+        from snapshots.shard_saver import ShardSaver
+
+        if self._entered:
+            raise ConfigError(
+                f"training {self._name!r} was entered before", hint="call ws.training anew"
+            )
+        self._entered = True
+        self._ranks = Ranks(self._config.timeout_s)
+        self._recorder: SessionRecorder | None = None
+        self._attempt = self._ranks.ask(self._claim)
+        self._saver = ShardSaver(
+            self._store, threads=self._config.num_async_workers, timeout_s=self._config.timeout_s
+        )
+        self._restorer = SetRestorer(self._log, self._store, self._name, self._ranks)
+        self._policy: str | None = None
+        self._last_step: int | None = None
+        self._previous: str | None = None
+        self._trees: dict[int, MerkleRoot] = {}
+        self._covered = Cut.empty()
+        self._ended: dict[str, bytes] = {}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for the save under way; then the training session ends, as a session's block does.
+
+        Raises what the save met, where nobody asked its handle and nothing else was raised.
+        """
+        try:
+            self._saver.__exit__(kind, error, trace)
+        except BaseException as failure:
+            self._leave(type(failure), failure, failure.__traceback__)
+            raise
+        self._leave(kind, error, trace)
+
+    def is_due(self, step: int) -> bool:
+        """Whether `save_interval` asks for a checkpoint after this step."""
+        return self._config.schedule.is_due(step, self._last_step)
+
+    def checkpoint(
+        self,
+        step: int,
+        *,
+        model: object = None,
+        optimizer: object = None,
+        scheduler: object = None,
+        data: object = None,
+        progress: object = None,
+        extra: Mapping[str, Any] | None = None,
+        generators: Mapping[str, object] | None = None,
+        sessions: Iterable[str] | None = None,
+    ) -> SaveHandle:
+        """Save a set after `step`; a collective. With `async_save` the rest is in the background.
+
+        `model` and `optimizer`: one, or several in a dict. `scheduler` and `data`: anything with
+        `state_dict`, or its value. `extra`: more tensors or values by name. `progress`: a value of
+        yours. All are taken as they are now, and so is the cut. `sessions` are ids; None means
+        every open session that was recorded with `training=` this one's name. Where they stand is
+        read from the log. Python's, numpy's and torch's random state of each rank goes along, and
+        the named `generators`.
+
+        Raises `CheckpointError` where the save before is still under way, or what that met where
+        nobody asked its handle; `FencedError` where another trainer has claimed the training.
+        """
+        from snapshots.shard_state import Trained
+
+        tree = Trained.of(model, optimizer, extra).to_tree(whole=not self._config.dist_checkpoint)
+        own = capture_training_state(scheduler, data, progress, generators)
+        return self._save(step, tree, own, sessions, None)
+
+    def adopt(
+        self,
+        step: int,
+        folder: str | os.PathLike[str],
+        *,
+        scheduler: object = None,
+        data: object = None,
+        progress: object = None,
+        generators: Mapping[str, object] | None = None,
+        sessions: Iterable[str] | None = None,
+    ) -> SaveHandle:
+        """Make a set of a folder that somebody else's save has finished; a collective.
+
+        The files stay where they are; their sizes and hashes are kept, and compared before the
+        folder is given back by `restore_latest(...).adopted`. The rest as for `checkpoint`.
+        """
+        adopted = self._ranks.ask(lambda: hash_folder(folder))
+        own = capture_training_state(scheduler, data, progress, generators)
+        return self._save(step, {}, own, sessions, adopted)
+
+    def restore_latest(self, **into: Any) -> RestoredSet | None:
+        """Bring the newest committed set back, or the one restored last; None where there is none.
+
+        Takes what `checkpoint` takes, as objects to load into (an object left out is left alone),
+        and `reseed` for another number of ranks. A collective. Weights, optimizer, scheduler and
+        data come first, then the sessions, the random states last. Raises `CheckpointError` where
+        the set is damaged or of another log, `FencedError` where another trainer has claimed the
+        training or one of its sessions meanwhile.
+        """
+        ref = self._ranks.ask(self._restorer.find_latest)
+        return None if ref is None else self._restore(ref, into)
+
+    def restore(self, set_id: str, **into: Any) -> RestoredSet:
+        """Bring a set of this training back by its id, also an older one. As `restore_latest`."""
+        ref = self._ranks.ask(lambda: self._restorer.find(set_id))
+        return self._restore(ref, into)
+
+    def branch_from(self, training: str, set_id: str, **into: Any) -> RestoredSet:
+        """Go on from a set of another training, which goes on undisturbed; a collective.
+
+        Every session of the set gets a branch where it stood: `.sessions` has them by the ids of
+        the sessions they branch from. The set is pinned in its own training. As `restore_latest`.
+        """
+        from snapshots.shard_restoring import SetRestorer
+
+        other = CheckpointStore(self._place.folder, line_of_training(training))
+        restorer = SetRestorer(self._log, other, training, self._ranks)
+        ref = self._ranks.ask(lambda: restorer.find(set_id))
+        restored = restorer.branch(ref, self._name, self._recorder, into)
+        return self._gone_on(restored)
+
+    def _claim(self) -> int:
+        self._recorder = self._place.claim()
+        give_up_open_sets(self._log, self._name)
+        return self._recorder.attempt
+
+    def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._recorder is not None:
+            self._recorder.__exit__(kind, error, trace)
+
+    def _restore(self, ref: CheckpointRef, into: Mapping[str, Any]) -> RestoredSet:
+        return self._gone_on(self._restorer.restore(ref, self._recorder, into))
+
+    def _gone_on(self, restored: RestoredSet) -> RestoredSet:
+        self._last_step = restored.step
+        self._previous = restored.set_id
+        self._policy = restored.policy
+        self._trees, self._covered = dict(restored.record.log), restored.record.cut
+        return restored
+
+    def _save(
+        self,
+        step: int,
+        tree: dict[str, Any],
+        own: bytes,
+        sessions: Iterable[str] | None,
+        adopted: AdoptedFolder | None,
+    ) -> SaveHandle:
+        self._saver.refuse_overlap(step)
+        wanted = None if sessions is None else list(sessions)
+        begun: list[tuple[BegunSet, SetRecord]] = []
+
+        def begin() -> str:
+            begun.append(self._begin(step, wanted, adopted))
+            return begun[0][0].set_id
+
+        set_id = self._ranks.ask(begin)
+        if not self._config.dist_checkpoint and self._ranks.rank > 0:
+            tree = {}
+        tree[RANK_STATES] = {f"rank-{self._ranks.rank}": own}
+        commit = partial(self._commit, *begun[0]) if begun else None
+        self._last_step = step
+        if self._config.async_save:
+            return self._saver.save_async(tree, step=step, checkpoint=set_id, commit=commit)
+        return SaveHandle.ended(self._saver.save(tree, step=step, checkpoint=set_id, commit=commit))
+
+    def _begin(
+        self, step: int, sessions: list[str] | None, adopted: AdoptedFolder | None
+    ) -> tuple[BegunSet, SetRecord]:
+        recorder = self._own_recorder()
+        recorder.flush()
+        cut = self._log.end_cut()
+        record = SetRecord(
+            training=self._name,
+            attempt=recorder.attempt,
+            step=recorder.step,
+            event_digest=recorder.event_digest,
+            cut=cut,
+            log={},
+            sessions=live_positions(self._log, self._name, sessions, cut, self._ended),
+            policy=self._policy,
+            previous=self._previous,
+            adopted=adopted,
+        )
+        return begin_set(self._log, token_hex(8), self._name, step, cut), record
+
+    def _commit(
+        self, begun: BegunSet, record: SetRecord, manifest: Manifest, head: CheckpointRef | None
+    ) -> CheckpointRef:
+        """On rank 0, once every object is stored. The order of these lines is the promise."""
+        trees = extended_trees(self._log, self._trees, self._covered, record.cut)
+        ref = self._store.keep_manifest(manifest._replace(set=record._replace(log=trees)))
+        self._own_recorder().annotate(KEPT, note_value(ref))
+        commit_set(self._log, begun, ref.digest)
+        self._store.point_head(ref, expected_head=head)
+        self._trees, self._covered, self._previous = trees, record.cut, ref.id
+        self._let_go(ref)
+        return ref
+
+    def _let_go(self, ref: CheckpointRef) -> None:
+        known = self._store.list_checkpoints()
+        committed = {one.id for one in known if is_committed(self._log, one, self._name)}
+        if self._config.retention is None:
+            return
+        try:
+            apply_retention(self._store, self._config.retention, counted=committed)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"set {ref.id} is committed, but older ones could not be taken away: "
+                f"{error.message}",
+                hint=error.hint,
+                step=ref.training_step,
+            ) from error
+
+    def _own_recorder(self) -> SessionRecorder:
+        if self._recorder is None:
+            raise ConfigError(
+                f"training {self._name!r} is not claimed", hint="use it in its with block"
+            )
+        return self._recorder
