@@ -7,15 +7,16 @@ reads parts.
 
 import os
 import secrets
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from eventlog.blob_store import LocalBlobStore
 from eventlog.content import BlobRef
-from eventlog.durable_file import hint_of, sync_file, sync_folder
+from eventlog.durable_file import hint_of, start_writing, sync_file, sync_folder
 from eventlog.errors import (
     BlobCorruptError,
     CheckpointError,
@@ -25,7 +26,16 @@ from eventlog.errors import (
 from snapshots.checkpoint_manifest import StoredObject
 from snapshots.compression import ReadableBuffer
 
-_WRITE_BYTES: Final = 1 << 17  # smaller pieces are gathered to so many before they are written
+_WRITE_BYTES: Final = 1 << 19  # pieces are gathered to so many before they are written
+_PIECES_MAX: Final = 512  # of one call to the system; it takes 1,024
+
+
+class WrittenObject(NamedTuple):
+    """A file that was written to `path` and is not synced; its open `descriptor` is the owner's."""
+
+    stored: StoredObject
+    path: Path
+    descriptor: int
 
 
 class ObjectFolder:
@@ -41,27 +51,50 @@ class ObjectFolder:
         return self._objects.folder
 
     def put_object(self, pieces: Iterable[ReadableBuffer]) -> StoredObject:
-        """Keep the bytes of all `pieces` as one object; return where when they are synced.
+        """Keep the bytes of all `pieces` as one object; return where when it is durable.
 
-        Each piece is hashed and written as it comes, so an object is never whole in memory. The
-        entry of a new folder `ab` is synced when a checkpoint that names the object is committed.
         Idempotent: the same bytes are kept once, a damaged copy is replaced. Raises
         `CheckpointError` naming the place where it cannot be written; then nothing was kept.
         """
+        written = self.write_object(pieces)
+        self.keep_objects([written])
+        return written.stored
+
+    def write_object(self, pieces: Iterable[ReadableBuffer]) -> WrittenObject:
+        """Write the bytes of all `pieces` to a file that `keep_objects` makes an object.
+
+        Each piece is hashed and written as it comes, so an object is never whole in memory. Raises
+        as `put_object`, and then leaves nothing behind.
+        """
         with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            half = self.folder / f".{secrets.token_hex(8)}.tmp"
-            try:
-                stored = _write_half(half, pieces)
-                path = self.object_path(stored.digest)
-                path.parent.mkdir(exist_ok=True)
-                os.replace(half, path)
-            except BaseException:
+            return _write_half(self.folder / f".{secrets.token_hex(8)}.tmp", pieces)
+
+    def keep_objects(self, written: Iterable[WrittenObject]) -> None:
+        """Sync these files, then give them their names; return when all are durable.
+
+        The entry of a new folder `ab` is synced when a checkpoint that names the object is
+        committed. Raises as `put_object`: those that have no name by then are removed.
+        """
+        left = deque(written)
+        made: set[Path] = set()
+        try:
+            with writing_to(self.folder):
+                for one in left:
+                    sync_file(one.descriptor)
+                while left:
+                    path = self.object_path(left[0].stored.digest)
+                    path.parent.mkdir(exist_ok=True)
+                    os.replace(left[0].path, path)
+                    os.close(left.popleft().descriptor)
+                    made.add(path.parent)
+                for folder in made:
+                    sync_folder(folder)
+        finally:
+            for one in left:
+                os.close(one.descriptor)
                 with suppress(OSError):
-                    os.unlink(half)
-                raise
-            sync_folder(path.parent)
-        return stored
+                    os.unlink(one.path)
 
     def get_object(self, stored: StoredObject, tensor: str | None = None) -> bytes:
         """An object's bytes, re-hashed; `tensor` is named in the error.
@@ -116,16 +149,37 @@ class ObjectFolder:
         ) from cause
 
 
-def _write_half(half: Path, pieces: Iterable[ReadableBuffer]) -> StoredObject:
-    """A synced file of these bytes at `half`, a name that nobody else uses."""
+def _write_half(path: Path, pieces: Iterable[ReadableBuffer]) -> WrittenObject:
+    """These bytes at `path`, a name that nobody else uses; not synced."""
     digest, size = sha256(), 0
-    with open(half, "xb", buffering=_WRITE_BYTES) as file:
+    gathered: list[ReadableBuffer] = []
+    waiting = 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
         for piece in pieces:
             digest.update(piece)
-            size += file.write(piece)
-        file.flush()
-        sync_file(file.fileno())
-    return StoredObject(digest.hexdigest(), size)
+            gathered.append(piece)
+            waiting += len(piece)
+            if waiting >= _WRITE_BYTES or len(gathered) == _PIECES_MAX:
+                _write_gathered(descriptor, gathered, waiting)
+                start_writing(descriptor, size, waiting)
+                size += waiting
+                gathered, waiting = [], 0
+        _write_gathered(descriptor, gathered, waiting)
+    except BaseException:
+        os.close(descriptor)
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+    return WrittenObject(StoredObject(digest.hexdigest(), size + waiting), path, descriptor)
+
+
+def _write_gathered(descriptor: int, pieces: list[ReadableBuffer], total: int) -> None:
+    written = os.writev(descriptor, pieces)
+    if written < total:  # as when the disk is full: the next write says why
+        rest = memoryview(b"".join(pieces))[written:]
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
 
 
 @contextmanager

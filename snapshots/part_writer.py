@@ -21,6 +21,7 @@ from snapshots.checkpoint_manifest import Chunk, Part
 from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.compression import ReadableBuffer
+from snapshots.object_keeper import ObjectKeeper
 from snapshots.tensor_codec import Encoding, encode_part
 
 PART_BYTES: Final = 1 << 24
@@ -70,6 +71,7 @@ class PartWriter:
         self._pending: deque[Future[None]] = deque()
         self._pending_max = threads * PENDING_PARTS_MAX
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steplog-shard")
+        self._keeper = ObjectKeeper(store.objects)
         self._pack: list[_Packed] = []
         self._pack_bytes = 0
         self._lock = threading.Lock()
@@ -86,6 +88,7 @@ class PartWriter:
         trace: TracebackType | None,
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._keeper.close()
 
     def add_chunk(
         self, name: str, raw: memoryview, item_bytes: int, base: Chunk | None = None
@@ -114,6 +117,7 @@ class PartWriter:
             self._pending.popleft().result()
         self._write_pack(self._pack)
         self._pack = []
+        self._keeper.finish()
 
     def _write_part(
         self,
@@ -139,7 +143,7 @@ class PartWriter:
                 _Packed(parts, slot, digest, len(piece), encoded.encoding, data, base_digest)
             )
             return
-        stored = self._store.objects.put_object(chain(front, encoded.pieces))
+        stored = self._keeper.put_object(chain(front, encoded.pieces))
         parts[slot] = Part(
             digest, len(piece), encoded.encoding, stored, 0, stored.size, base_digest
         )
@@ -205,7 +209,7 @@ class PartWriter:
             if one.data not in places:
                 places[one.data] = size
                 size += len(one.data)
-        stored = self._store.objects.put_object(places)
+        stored = self._keeper.put_object(places)
         for one in pack:
             one.parts[one.slot] = Part(
                 one.digest,

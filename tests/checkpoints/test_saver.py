@@ -28,15 +28,15 @@ class Disk:
         self.runs = threading.Event()
         self.runs.set()
         self.error: str | None = None
-        put = ObjectFolder.put_object
+        put = ObjectFolder.write_object
 
-        def put_object(folder: ObjectFolder, pieces: Any) -> Any:
+        def write_object(folder: ObjectFolder, pieces: Any) -> Any:
             assert self.runs.wait(60)
             if self.error is not None:
                 raise CheckpointError(self.error, hint="")
             return put(folder, pieces)
 
-        monkeypatch.setattr(ObjectFolder, "put_object", put_object)
+        monkeypatch.setattr(ObjectFolder, "write_object", write_object)
 
 
 @pytest.fixture

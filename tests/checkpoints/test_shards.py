@@ -257,15 +257,15 @@ def test_an_error_in_a_writer_thread_is_no_success(
     """dcp.save said it was well, and the checkpoint could not be loaded (pytorch #191391)."""
     state = {f"t{n}": torch.randn(50_000) for n in range(12)}
     before = save(state, ShardWriter(tmp_path, step=1))
-    put, calls, threads = ObjectFolder.put_object, iter(range(1000)), set()
+    put, calls, threads = ObjectFolder.write_object, iter(range(1000)), set()
 
-    def put_object(self: ObjectFolder, pieces: Any) -> Any:
+    def write_object(self: ObjectFolder, pieces: Any) -> Any:
         threads.add(threading.current_thread())
         if next(calls) == failing:
             raise OSError(28, "No space left on device")
         return put(self, pieces)
 
-    monkeypatch.setattr(ObjectFolder, "put_object", put_object)
+    monkeypatch.setattr(ObjectFolder, "write_object", write_object)
     with pytest.raises((CheckpointError, OSError), match="No space left"):
         save(
             {name: one + 1 for name, one in state.items()}, ShardWriter(tmp_path, step=2, threads=4)

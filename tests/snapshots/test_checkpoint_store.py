@@ -12,9 +12,10 @@ import pytest
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots import object_folder, part_writer
-from snapshots.checkpoint_manifest import StoredObject
 from snapshots.checkpoint_parts import PartReader, line_of
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.object_folder import WrittenObject
+from snapshots.object_keeper import WAITING_MAX, ObjectKeeper
 from snapshots.part_writer import PACK_BYTES, PACKED_BYTES_MAX
 from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
 
@@ -287,6 +288,47 @@ def test_an_object_that_cannot_be_written_leaves_nothing(
     assert every_file(store) == []
 
 
+@pytest.mark.parametrize("failing", [0, 3, 11])
+def test_an_object_that_cannot_be_synced_is_raised_and_none_is_left_open(
+    store: CheckpointStore, failing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Syncing goes on in a thread of its own, behind those that write."""
+    tensors = {f"t{number}": CHANCE.randbytes(PACKED_BYTES_MAX * 2) for number in range(12)}
+    before = write_checkpoint(store, 1, {"t0": b"old"})
+    calls, open_before = iter(range(100)), len(os.listdir("/dev/fd"))
+
+    def sync_file(_descriptor: int) -> None:
+        if next(calls) == failing:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(object_folder, "sync_file", sync_file)
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            write_checkpoint(store, 2, tensors, threads=4)
+    assert store.list_checkpoints() == [before]
+    assert not list(store.objects.folder.glob(".*"))
+    assert len(os.listdir("/dev/fd")) == open_before
+
+
+def test_more_objects_than_may_wait_are_kept(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, batches = store.objects.keep_objects, []
+
+    def keep_objects(written: list[WrittenObject]) -> None:
+        batches.append(len(written))
+        keep(written)
+
+    monkeypatch.setattr(store.objects, "keep_objects", keep_objects)
+    keeper = ObjectKeeper(store.objects)
+    kept = [keeper.put_object([b"%d" % number]) for number in range(3 * WAITING_MAX)]
+    keeper.finish()
+    keeper.close()
+    assert [store.objects.get_object(one) for one in kept] == [b"%d" % n for n in range(len(kept))]
+    assert sum(batches) == len(kept)
+    assert max(batches) <= WAITING_MAX
+
+
 @pytest.mark.parametrize("failing", range(4))
 def test_an_error_in_any_thread_is_raised(
     store: CheckpointStore, failing: int, monkeypatch: pytest.MonkeyPatch
@@ -294,14 +336,14 @@ def test_an_error_in_any_thread_is_raised(
     """torch's own writer lost these (pytorch #191391): the save said it was well."""
     tensors = {f"t{number}": CHANCE.randbytes(PACKED_BYTES_MAX * 2) for number in range(12)}
     before = write_checkpoint(store, 1, {"t0": b"old"})
-    put, calls = store.objects.put_object, iter(range(100))
+    write, calls = store.objects.write_object, iter(range(100))
 
-    def put_object(pieces: Iterator[bytes]) -> StoredObject:
+    def write_object(pieces: Iterator[bytes]) -> WrittenObject:
         if next(calls) == failing:
             raise CheckpointError("the disk is full", hint="")
-        return put(pieces)
+        return write(pieces)
 
-    monkeypatch.setattr(store.objects, "put_object", put_object)
+    monkeypatch.setattr(store.objects, "write_object", write_object)
     with pytest.raises(CheckpointError, match=re.escape("the disk is full")):
         write_checkpoint(store, 2, tensors, threads=4)
     assert store.list_checkpoints() == [before]

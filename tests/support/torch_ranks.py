@@ -236,7 +236,7 @@ def one_rank_fails(folder: Path) -> None:
         before = CheckpointStore(folder / "ckpt").head()
         writer = ShardWriter(folder / "ckpt", step=2)
         if rank == 1:
-            writer._store.objects.put_object = _full  # type: ignore[method-assign]
+            writer._store.objects.write_object = _full  # type: ignore[method-assign]
         state["t"].to_local().add_(1)
         failure = _failure_of(lambda: dcp.save(state, storage_writer=writer))
         assert isinstance(failure, CheckpointError)
@@ -353,14 +353,14 @@ def own_states(folder: Path) -> None:
 
 def _overlap(rank: int, saver: ShardSaver, state: dict[str, Any]) -> None:
     """One rank's disk is slow: the next save is refused in both, and neither waits for ever."""
-    put, runs = ObjectFolder.put_object, threading.Event()
+    put, runs = ObjectFolder.write_object, threading.Event()
 
     def slow(objects: ObjectFolder, pieces: Any) -> Any:
         assert runs.wait(60)
         return put(objects, pieces)
 
     if rank == 1:
-        ObjectFolder.put_object = slow  # type: ignore[method-assign]
+        ObjectFolder.write_object = slow  # type: ignore[method-assign]
     handle = saver.save_async(state, step=8)
     refused = None
     try:
