@@ -6,11 +6,8 @@ folding `replay.replayer`, forks `replay.branch`, differences `replay.difference
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
-from operator import index
 from typing import Final, Unpack, overload
 
 from eventlog.content import Content, argument_content
@@ -18,14 +15,14 @@ from eventlog.errors import SessionNotFoundError
 from eventlog.event import SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.importers.import_file import ImportOutcome, import_file
-from eventlog.log import EventLog
+from eventlog.log import EventLog, SessionFilter
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.policy_order import policy_text
 from eventlog.recorder import SessionRecorder
 from eventlog.recording.session_writer import wall_clock_us
 from eventlog.training_facts import require_training
 from replay.branch import fork_session
-from replay.difference import Difference
+from replay.ended_sessions import Place
 from replay.if_exists import IfExists, open_session
 from replay.integrity import CheckReport, Expectation, Kept, check_sessions
 from replay.late_verification import (
@@ -34,12 +31,12 @@ from replay.late_verification import (
     verification_body,
 )
 from replay.place import Opening, OpenPlace, open_place
-from replay.recorded import Recorded
+from replay.recorded import Recorded, step_number
 from replay.reducer import ReducerRegistry
-from replay.replayer import Replayed, Replayer
+from replay.replayer import Replayer
 from replay.resumption import resume_session
-from replay.session_difference import compare_places
 from replay.snapshot_taker import SnapshotTaker, require_policy
+from replay.voiding import Voided, void_sessions
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.policy import SnapshotPolicy
@@ -181,7 +178,7 @@ class Workspace(Recorded):
             self._replayer,
             session,
             state=state,
-            at_step=None if at_step is None else _step(at_step),
+            at_step=None if at_step is None else step_number(at_step),
             reopen=reopen,
             observer_for=lambda info, step: self._taker.observer(snapshots, info.reducer, step),
         )
@@ -205,21 +202,15 @@ class Workspace(Recorded):
             self.log, self.blobs, session, verified, clock_us=wall_clock_us
         )
 
-    def replay(
-        self,
-        session: str,
-        step: int | None = None,
-        *,
-        use_snapshots: bool = True,
-        reducer: str | None = None,
-    ) -> Replayed:
-        """The state after `step` (default: the last), proven against the recorded digests."""
-        target = None if step is None else _step(step)
-        self._taker.wait()
-        with _step_in_the_id_hinted(session):
-            return self._replayer.replay_to(
-                session, target, use_snapshots=use_snapshots, reducer=reducer
-            )
+    def void_sessions(
+        self, where: SessionFilter, *, reason: str, fence: bool = False
+    ) -> list[Voided]:
+        """Take the sessions that pass out of what is trained on; see `replay.voiding`.
+
+        Open ones are left, and told, unless `fence` takes them from their writers.
+        """
+        place = Place(self.log, self.blobs, wall_clock_us)
+        return list(void_sessions(place, where, reason=reason, fence=fence))
 
     def fork(
         self,
@@ -231,15 +222,8 @@ class Workspace(Recorded):
     ) -> str:
         """Begin a branch after `step`; returns its id. Go on with `resume(branch)`."""
         return fork_session(
-            self.log, session, _step(step), name=name, changes=changes, clock_us=wall_clock_us
+            self.log, session, step_number(step), name=name, changes=changes, clock_us=wall_clock_us
         )
-
-    def diff(self, first: str | tuple[str, int], second: str | tuple[str, int]) -> Difference:
-        """Compare two states, each `(session, step)`, or two whole sessions (first difference).
-
-        A session given without a step beside one with a step means its last step.
-        """
-        return compare_places(first, second, self.events, self.replay)
 
     @overload
     def check(self, session: str, *, expect: tuple[Expectation, ...] = ()) -> list[CheckReport]: ...
@@ -340,19 +324,9 @@ def _holds(log: EventLog, session_id: str) -> bool:
     return True
 
 
-def _step(step: object) -> int:
-    """A step as it was given, where it is a whole number (also of numpy). Raises `TypeError`."""
-    try:
-        if isinstance(step, bool):
-            raise TypeError
-        return index(step)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"a step is an int, not {step!r}") from None
-
-
 def _training_step(training: object, step: object) -> int | None:
     """The step of that training. Raises `TypeError`, `ConfigError` where it is none."""
-    at_step = None if step is None else _step(step)
+    at_step = None if step is None else step_number(step)
     require_training(training, at_step)
     return at_step
 
@@ -365,18 +339,6 @@ def _expectations(expect: Iterable[object]) -> tuple[Expectation, ...]:
             raise TypeError(f"expect takes Expectations, not {one!r}")
         expected.append(one)
     return tuple(expected)
-
-
-@contextmanager
-def _step_in_the_id_hinted(session: str) -> Iterator[None]:
-    # `replay("task@3")` is how the command names a step; here the id is the id.
-    try:
-        yield
-    except SessionNotFoundError as error:
-        found = re.fullmatch(r"(.+)@([0-9]+)", session, re.DOTALL)
-        if found is not None:
-            error.hint = f"the step is an argument of its own: {found[1]!r}, step={found[2]}"
-        raise
 
 
 def _optional_content(value: object) -> Content | None:
