@@ -104,5 +104,5 @@ def damaged(path: Path, what: str) -> CheckpointError:
     """The error for a file that is not what was written there."""
     return CheckpointError(
         f"{path} is damaged: {what}",
-        hint="load another checkpoint by its id; `CheckpointStore.move_head` mends a damaged HEAD",
+        hint="load another checkpoint by its id; `steplog checkpoint head` mends a damaged HEAD",
     )

@@ -137,6 +137,8 @@ def collect_garbage(
     and then takes nothing away.
     """
     before = time.time() - grace_s
+    if not is_there(store.folder):
+        return Removed((), 0, 0)
     with store.locked():
         lines = store.lines()
         needed = _needed_by(known for one in lines for known in _survey(one).values())

@@ -119,10 +119,7 @@ class CheckpointStore:
         return ref
 
     def begin_checkpoint(self, training_step: int, id_: str) -> None:
-        """Make the checkpoint's folder, so that a save that is killed is seen. Idempotent.
-
-        No save needs it. Raises `CheckpointError` where it cannot be made.
-        """
+        """Make the checkpoint's folder, so that a killed save is seen. Raises `CheckpointError`."""
         folder = self.set_folder(CheckpointRef(training_step, check_id(id_, "an id"), ""))
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,76 @@
+"""Checkpoints examined one by one: with their objects, and sets with the log they belong to.
+
+Used by `steplog checkpoint check`.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from eventlog.log import EventLog
+from replay.checkpoint_set_check import compare_with_log
+from snapshots.checkpoint_check import CheckedCheckpoint, CheckpointChecker
+from snapshots.checkpoint_inventory import list_line
+from snapshots.checkpoint_manifest import CheckpointRef
+from snapshots.checkpoint_parts import line_of
+from snapshots.checkpoint_store import CheckpointStore, Report
+
+
+class Target(NamedTuple):
+    """A checkpoint that is to be examined, and its tensors' bytes."""
+
+    store: CheckpointStore
+    ref: CheckpointRef
+    raw_bytes: int
+
+
+def targets_in(
+    lines: Iterable[CheckpointStore], report: Report
+) -> tuple[list[Target], list[CheckedCheckpoint]]:
+    """All checkpoints of these lines; and, as found, those that cannot even be begun with.
+
+    What is wrong with HEAD and pins goes to `report`.
+    """
+    targets: list[Target] = []
+    unread: list[CheckedCheckpoint] = []
+    for store in lines:
+        for one in list_line(store, report):
+            if one.ref is not None and one.manifest is not None:
+                targets.append(Target(store, one.ref, one.manifest.raw_bytes))
+                continue
+            problem = one.problem or CheckpointIncompleteError(
+                "it was not committed: its save was killed, or is under way",
+                hint="use another checkpoint; `checkpoint gc` takes away what is left of it",
+            )
+            unread.append(CheckedCheckpoint(one.line, one.training_step, one.id, 0, 0, (problem,)))
+    return targets, unread
+
+
+def targets_from(store: CheckpointStore, ref: CheckpointRef) -> list[Target]:
+    """A checkpoint, and those that it rests on."""
+    try:
+        chain = line_of(store, ref)
+    except CheckpointError:
+        return [Target(store, ref, 0)]  # Examining it says what is wrong.
+    return [Target(store, one, store.read_manifest(one).raw_bytes) for one in chain]
+
+
+def examine(
+    target: Target, checker: CheckpointChecker, log: EventLog | None, *, trees: bool = False
+) -> CheckedCheckpoint:
+    """What is wrong with one; a set is compared with the `log` too, where that is given.
+
+    `trees` derives the log's Merkle trees anew.
+    """
+    store, ref, _raw_bytes = target
+    checked = checker.check(store, ref)
+    if log is None:
+        return checked
+    try:
+        record = store.read_manifest(ref).set
+    except CheckpointError:
+        return checked  # It was said.
+    if record is None:
+        return checked
+    more = compare_with_log(log, ref, record, trees=trees)
+    return checked._replace(problems=(*checked.problems, *more))
