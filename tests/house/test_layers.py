@@ -21,8 +21,12 @@ THIRD_PARTY = {
     "pydantic": ["eventlog/config.py", "eventlog/values/*.py"],
     "typer": ["replay/cli/*.py"],
     "rich": ["replay/cli/*.py"],
-    "numpy": ["eventlog/values/*.py", "snapshots/tensor_codec.py"],
-    "torch": ["eventlog/values/array_values.py", "snapshots/shard_*.py"],
+    "numpy": ["eventlog/values/*.py", "snapshots/random_state.py", "snapshots/tensor_codec.py"],
+    "torch": [
+        "eventlog/values/array_values.py",
+        "snapshots/random_state.py",
+        "snapshots/shard_*.py",
+    ],
     "kafka": ["eventlog/kafka/kafka_python*.py"],
     "confluent_kafka": ["eventlog/kafka/confluent*.py"],
 }
@@ -52,7 +56,9 @@ PURE = [
     "eventlog/standing_line.py",
     "eventlog/state_patch.py",
     "eventlog/training_facts.py",
+    "snapshots/consumed_samples.py",
     "snapshots/policy.py",
+    "snapshots/save_schedule.py",
     "replay/difference.py",
 ]
 """The core: time, chance and files enter by a parameter."""
