@@ -136,12 +136,12 @@ def read_frame(frame: bytes, *, raw_bytes_max: int = RAW_BYTES_MAX) -> bytes:
 
 def write_dense(raw: ReadableBuffer) -> bytes:
     """`raw` as a frame without checksum, for bytes that repeat nowhere (planes of numbers)."""
-    return ZstdCompressor(compression_params=_DENSE).compress(raw)
+    return _own_packer("dense", _DENSE).compress(raw)
 
 
 def write_sparse(raw: ReadableBuffer) -> bytes:
     """`raw` as a frame without checksum, for bytes that are mostly zero, or repeat."""
-    return ZstdCompressor(compression_params=_SPARSE).compress(raw)
+    return _own_packer("sparse", _SPARSE).compress(raw)
 
 
 def read_bare(frame: ReadableBuffer, *, raw_bytes: int) -> bytes:
@@ -153,6 +153,15 @@ def read_bare(frame: ReadableBuffer, *, raw_bytes: int) -> bytes:
     if parameters.content_size != raw_bytes:
         raise _damage(f"declares {parameters.content_size} bytes; {raw_bytes} are expected")
     return _read_declared(frame, raw_bytes, _own_reader())
+
+
+def _own_packer(name: str, parameters: ZstdCompressionParameters) -> ZstdCompressor:
+    """This thread's packer of that name, for the same reason as `_own_reader`."""
+    packer: ZstdCompressor | None = getattr(_per_thread, name, None)
+    if packer is None:
+        packer = ZstdCompressor(compression_params=parameters)
+        setattr(_per_thread, name, packer)
+    return packer
 
 
 def _own_reader() -> ZstdDecompressor:
