@@ -24,6 +24,7 @@ from eventlog.values.value_path import path_step
 from replay.difference import Change, Difference
 from replay.integrity import CheckReport
 from replay.replayer import Replayed
+from replay.voiding import Voided
 from snapshots.snapshot_store import SnapshotRef
 
 Row: TypeAlias = dict[str, object]
@@ -49,8 +50,23 @@ def session_row(info: SessionInfo) -> Row:
         "sample_id": info.sample_id,
         "group_id": info.group_id,
         "policy": info.policy,
+        "policies": list(info.policies),
+        "policies_more": info.policies_more,
+        "training_session": info.training_session,
+        "training_step": info.training_step,
+        "voided": info.voided,
         "parent_session": info.parent_session,
         "parent_step": info.parent_step,
+    }
+
+
+def voided_row(voided: Voided) -> Row:
+    """A session that was to be voided: the step of its annotation, or why it was left."""
+    return {
+        "session": voided.session,
+        "voided": voided.step,
+        "policies": list(voided.policies),
+        "left": voided.left,
     }
 
 

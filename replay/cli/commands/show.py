@@ -123,6 +123,8 @@ def _headline(info: SessionInfo) -> str:
         + (f" ({info.reward_from})" if info.reward_from else ""),
         f"state {info.state_coverage}",
     ]
+    if info.voided is not None:
+        parts.append(f"VOIDED at step {info.voided}")
     if info.parent_session is not None:
         parts.append(f"branch of {info.parent_session}@{info.parent_step}")
     if info.error is not None:

@@ -26,6 +26,11 @@ KEYS = [
     "sample_id",
     "group_id",
     "policy",
+    "policies",
+    "policies_more",
+    "training_session",
+    "training_step",
+    "voided",
     "parent_session",
     "parent_step",
 ]
@@ -65,6 +70,11 @@ def test_a_row_has_these_keys_and_no_other(several: Command) -> None:
         "sample_id": "s1",
         "group_id": "g1",
         "policy": "p1",
+        "policies": ["p1"],
+        "policies_more": False,
+        "training_session": None,
+        "training_step": None,
+        "voided": None,
         "parent_session": None,
         "parent_step": None,
     }
@@ -115,7 +125,14 @@ def test_filters(several: Command, options: list[str], found: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--status", "gone"], ["--since", "yesterday"], ["--idle", "soon"], ["--reward-min", "much"]],
+    [
+        *(["--status", "gone"], ["--since", "yesterday"], ["--idle", "soon"]),
+        *(["--reward-min", "much"], ["--policy", ".."], ["--policy", "1..2..3"]),
+        *(["--training-step", "x..2"], ["--training-step", "-1"]),
+        *(["--void", "--policy", "1"], ["--void", "--reason", "r"]),
+        *(["--void", "--reason", "r", "--not-voided"], ["--reason", "r", "--policy", "1"]),
+        ["--fence", "--policy", "1"],
+    ],
 )
 def test_a_filter_that_says_nothing_is_a_usage_error(several: Command, options: list[str]) -> None:
     ran = several("sessions", *options)
@@ -154,3 +171,81 @@ def test_a_workspace_that_is_not_there_is_not_made(steplog: Command) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert str(steplog.workspace) in ran.err
     assert not steplog.workspace.exists()
+
+
+@pytest.fixture
+def versions(steplog: Command) -> Command:
+    """Sessions of two trainings and of policy versions 11 to 13."""
+    with steplog.open() as ws:
+        for number in (11, 12, 13):
+            with ws.record(
+                f"s{number}",
+                environment="desk",
+                policy=number,
+                training=f"run-{number % 2}",
+                training_step=number * 10,
+            ) as session:
+                session.record_message("assistant", "hi", policy=number + 1)
+        ws.record("open", environment="desk", policy=13)
+    return steplog
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--policy", "12"], "s11 s12"),
+        (["--policy", "13..13"], "s12 s13 open"),
+        (["--policy", "14.."], "s13"),
+        (["--policy", "..11"], "s11"),
+        (["--policy", "2..9"], ""),
+        (["--training", "run-1"], "s11 s13"),
+        (["--training", "run-1", "--policy", "12"], "s11"),
+        (["--training-step", "120"], "s12"),
+        (["--training-step", "..120"], "s11 s12"),
+        (["--training-step", "111..130"], "s12 s13"),
+        (["--voided"], ""),
+        (["--not-voided"], "s11 s12 s13 open"),
+    ],
+)
+def test_trainings_and_versions(versions: Command, options: list[str], found: str) -> None:
+    rows = versions.rows("sessions", *options)
+    assert [row["session"] for row in rows] == found.split()
+
+
+def test_a_row_says_what_it_was_recorded_for(versions: Command) -> None:
+    row = versions.rows("sessions", "--prefix", "s11")[0]
+    assert (row["training_session"], row["training_step"]) == ("run-1", 110)
+    assert (row["policy"], row["policies"], row["policies_more"]) == ("11", ["11", "12"], False)
+    headings, line = versions("sessions", "--prefix", "s11").lines
+    assert dict(zip(headings, line, strict=True))["POLICY"] == "11, 12"
+
+
+def test_sessions_of_a_version_are_voided_and_open_ones_left(versions: Command) -> None:
+    asked = ("sessions", "--policy", "13..14", "--void", "--reason", "it cheats")
+    ran = versions("--json", *asked)
+    assert (ran.code, ran.err) == (6, "voided 2, left 1\n")
+    s12, s13, left = ran.rows
+    assert (s12, s13) == (
+        {"session": "s12", "voided": 4, "policies": ["12", "13"], "left": None},
+        {"session": "s13", "voided": 4, "policies": ["13", "14"], "left": None},
+    )
+    assert (left["session"], left["voided"]) == ("open", None)
+    assert "--fence" in left["left"]
+    assert [row["session"] for row in versions.rows("sessions", "--voided")] == ["s12", "s13"]
+    ran = versions(*asked, "--fence")
+    assert (ran.code, ran.err) == (0, "")
+    assert [line[:3] for line in ran.lines] == [
+        ["SESSION", "VOIDED", "POLICY"],
+        ["open", "step 2", "13"],
+    ]
+    ran = versions(*asked, "--fence")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no session passes that is not voided yet\n")
+
+
+def test_a_voided_session_is_shown_as_such(versions: Command) -> None:
+    assert versions("sessions", "--policy", "13", "--void", "--reason", "r").code == 6
+    headings, line = versions("sessions", "--prefix", "s12").lines
+    assert dict(zip(headings, line, strict=True))["STATUS"] == "closed VOIDED"
+    assert versions.rows("sessions", "--prefix", "s12")[0]["voided"] == 4
+    assert "VOIDED at step 4" in versions("show", "s12").err
+    assert "VOIDED" not in versions("show", "s11").err
