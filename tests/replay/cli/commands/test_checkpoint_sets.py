@@ -1,0 +1,175 @@
+"""`steplog checkpoint check` of sets: the log they belong to is asked too."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from eventlog.cut import Cut
+from eventlog.merkle_root import MerkleRoot
+from replay.workspace import Workspace
+from snapshots.checkpoint_lines import line_of_training
+from snapshots.checkpoint_manifest import CheckpointRef
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.set_journal import begin_set, commit_set
+from snapshots.set_positions import extended_trees, position_at
+from snapshots.set_record import SessionPosition, SetRecord
+from tests.support.checkpoint_parts import write_checkpoint
+from tests.support.command import Command, record_desk
+
+TRAINING = "run-1"
+
+
+class Kept(NamedTuple):
+    """A set that was kept, and whether its log is told of it."""
+
+    ref: CheckpointRef
+    record: SetRecord
+
+
+def keep_set(
+    ws: Workspace,
+    id_: str = "set1",
+    *,
+    change: Callable[[SetRecord], SetRecord] = lambda record: record,
+    commits: str | None = "",
+    training: str = TRAINING,
+) -> Kept:
+    """A set at the log's present end. `commits`: the manifest the log is told of, None: of none."""
+    store = CheckpointStore(ws.folder / "checkpoints", line_of_training(TRAINING))
+    cut = ws.log.end_cut()
+    positions: dict[str, SessionPosition] = {}
+    for info in ws.sessions():
+        found = position_at(ws.log, info, cut)
+        if found is not None:
+            positions[info.session_id] = found
+    trainer = positions.pop(TRAINING)
+    record = change(
+        SetRecord(
+            TRAINING,
+            1,
+            trainer.step,
+            trainer.event_digest,
+            cut,
+            extended_trees(ws.log, {}, Cut.empty(), cut),
+            positions,
+        )
+    )
+    begun = begin_set(ws.log, id_, training, 7, cut)
+    made = store.read_manifest(write_checkpoint(store, 7, {"w": bytes(100)}))
+    ref = store.keep_manifest(made._replace(id=id_, set=record))
+    if commits is not None:
+        commit_set(ws.log, begun, commits or ref.digest)
+    return Kept(ref, record)
+
+
+@pytest.fixture
+def run(steplog: Command) -> Command:
+    """A workspace with a training and two sessions, one of them open."""
+    with steplog.open() as ws:
+        ws.record(TRAINING, environment="steplog.training")
+        record_desk(ws)
+        with ws.record("open", environment="desk") as session:
+            session.record_message("user", "hello")
+        ws.record("live", environment="desk").record_message("user", "hello")
+    return steplog
+
+
+def test_a_set_that_the_log_has_committed_is_sound(run: Command) -> None:
+    with run.open() as ws:
+        kept = keep_set(ws)
+        ws.record("later", environment="desk")
+    assert "live" in kept.record.sessions
+    rows = [row for row in run.rows("checkpoint", "list") if row["id"] == "set1"]
+    (row,) = rows
+    assert (row["kind"], row["training"]) == ("set", TRAINING)
+    assert row["sessions"] == len(kept.record.sessions)
+    for flags in ([], ["--log"]):
+        ran = run("checkpoint", "check", "set1", *flags, "--json")
+        assert (ran.code, ran.row["verdict"]) == (0, "ok"), ran.err
+
+
+def test_a_set_that_is_not_committed_is_incomplete(run: Command) -> None:
+    with run.open() as ws:
+        keep_set(ws, commits=None)
+    ran = run("checkpoint", "check", "set1")
+    assert ran.code == 6
+    assert "set set1 is not committed: session 'checkpoint/set1' of the log does not say so" in (
+        ran.err
+    )
+
+
+def test_a_log_that_has_committed_something_else(run: Command) -> None:
+    with run.open() as ws:
+        keep_set(ws, commits="0" * 64)
+        keep_set(ws, "set2", training="another")
+    ran = run("checkpoint", "check", "set1")
+    assert (ran.code, f"the log has committed the manifest {'0' * 64}" in ran.err) == (4, True)
+    ran = run("checkpoint", "check", "set2")
+    assert (ran.code, "committed it for another training or step" in ran.err) == (4, True)
+
+
+def moved(name: str, step: int, digest: bytes | None = None) -> Callable[[SetRecord], SetRecord]:
+    def change(record: SetRecord) -> SetRecord:
+        old = record.sessions["live"]
+        new = SessionPosition(step, old.event_digest if digest is None else digest)
+        return record._replace(sessions={**record.sessions, name: new})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (moved("live", 1, b"\0" * 32), "session 'live' at step 1"),
+        (moved("live", 0), "session 'live' at step 0"),
+        (moved("live", 9), "session 'live' at step 9"),
+        (moved("gone", 1), "session 'gone' at step 1"),
+        (moved("open", 1), "session 'open' at step 1"),
+        (lambda record: record._replace(event_digest=b"\1" * 32), "session 'run-1' at step 0"),
+    ],
+)
+def test_a_session_that_stands_elsewhere(
+    run: Command, change: Callable[[SetRecord], SetRecord], said: str
+) -> None:
+    with run.open() as ws:
+        keep_set(ws, change=change)
+    ran = run("checkpoint", "check", "set1", "--json")
+    assert (ran.code, ran.row["verdict"]) == (4, "damaged")
+    assert f"set set1 and the log disagree: {said}" in ran.err
+
+
+def test_a_log_with_other_records_below_the_cut(run: Command) -> None:
+    def another(record: SetRecord) -> SetRecord:
+        trees = {number: MerkleRoot([b"x"] * tree.count) for number, tree in record.log.items()}
+        return record._replace(log=trees)
+
+    def longer(record: SetRecord) -> SetRecord:
+        cut = Cut({number: record.cut.end(number) + 900 for number in record.cut.partitions()})
+        trees = {
+            number: MerkleRoot([b"x"] * (tree.count + 900)) for number, tree in record.log.items()
+        }
+        return record._replace(cut=cut, log=trees)
+
+    with run.open() as ws:
+        keep_set(ws, change=another)
+        keep_set(ws, "set2", change=longer)
+    assert run("checkpoint", "check", "set1").code == 0, "without --log the log is not read whole"
+    ran = run("checkpoint", "check", "set1", "--log")
+    assert (ran.code, "partition 0 has other records below the cut" in ran.err) == (4, True)
+    ran = run("checkpoint", "check", "set2", "--log")
+    assert (ran.code, "records below the cut, not " in ran.err) == (4, True)
+
+
+def test_a_log_that_is_another_ones(run: Command, tmp_path: Path) -> None:
+    with run.open() as ws:
+        keep_set(ws)
+    other = run.at(tmp_path / "other")
+    other.open().close()
+    (tmp_path / "other" / "checkpoints").symlink_to(Path(run.workspace) / "checkpoints")
+    ran = other("checkpoint", "check", "set1", "--log", "--json")
+    assert ran.code == 4
+    assert len(ran.row["problems"]) > 2
+    alone = run("checkpoint", "check", "set1", "--folder", tmp_path / "other" / "checkpoints")
+    assert alone.code == 0, "a folder by itself has no log to be compared with"
