@@ -50,14 +50,14 @@ from snapshots.checkpoint_retention import Retention
 from snapshots.object_folder import ObjectFolder
 from snapshots.shard_saver import ShardSaver
 
-put_object = ObjectFolder.put_object
+keep_objects = ObjectFolder.keep_objects
 
-def put_and_die(self, pieces):
-    put_object(self, pieces)
+def keep_and_die(self, written):
+    keep_objects(self, list(written)[:1])
     os.kill(os.getpid(), signal.SIGKILL)
 
 saver = ShardSaver(sys.argv[1], retention=Retention(2))
-ObjectFolder.put_object = put_and_die
+ObjectFolder.keep_objects = keep_and_die
 saver.save_async({f"t{number}": torch.randn(50_000) for number in range(4)}, step=3).wait()
 """
 
