@@ -20,17 +20,19 @@ WORKERS_MAX: Final = 64
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "async_mode": "async_save",
-    "fully_parallel_save": "dist_checkpoint",
+    "ckpt_fully_parallel_save": "dist_checkpoint",
+    "dist_ckpt_torch_dist_multiproc": "num_async_workers",
+    "dist_ckpt_workers": "num_async_workers",
+    "distributed_timeout_minutes": "timeout_s",
+    "every_n_train_steps": "save_interval",
     "ft_keep_latest_k": "keep_last_n",
     "ft_save_period": "save_interval",
+    "fully_parallel_save": "dist_checkpoint",
     "interval": "save_interval",
     "keep_latest_k": "keep_last_n",
-    "keep_top_k": "keep_last_n",
     "most_recent_k": "keep_last_n",
     "save_period": "save_interval",
     "save_retain_interval": "keep_every",
-    "every_n_train_steps": "save_interval",
-    "save_top_k": "keep_last_n",
 }
 """Names of other frameworks for what is named here."""
 
@@ -106,8 +108,10 @@ class CheckpointConfig:
 
 def _nearest(key: object, names: list[str]) -> str:
     text = str(key)
-    near = ELSEWHERE.get(text) or next(iter(get_close_matches(text, names, 1)), None)
-    return f"the settings are {', '.join(names)}" if near is None else f"here it is {near!r}"
+    if text in ELSEWHERE:
+        return f"here it is called {ELSEWHERE[text]!r}"
+    near = get_close_matches(text, names, 1)
+    return f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(names)}"
 
 
 def _require_flag(name: str, value: object) -> None:

@@ -36,7 +36,9 @@ class SaveSchedule:
                 raise ConfigError(f"{phase!r} is not a phase of saves", hint=_HINT)
             start, steps = phase
             if type(start) is not int or type(steps) is not int or steps < 1:
-                raise ConfigError(f"every {steps!r} steps from step {start!r} on: no", hint=_HINT)
+                raise ConfigError(
+                    f"the interval of saves from step {start!r} on is {steps!r}", hint=_HINT
+                )
             if start != 0 if not phases else start <= phases[-1][0]:
                 raise ConfigError(f"the phase of saves from step {start} is misplaced", hint=_HINT)
             phases.append((start, steps))

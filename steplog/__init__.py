@@ -63,10 +63,13 @@ if TYPE_CHECKING:  # The one place for it: a lazy face still shows its names to 
     from replay.reducer import Reducer
     from replay.replayer import Replayed
     from replay.workspace import Workspace, open_workspace
+    from snapshots.checkpoint_config import CheckpointConfig
     from snapshots.policy import AtEnd, EveryN
+    from snapshots.sample_order import SampleOrder
 
 __all__ = [
     "AtEnd",
+    "CheckpointConfig",
     "Content",
     "Event",
     "EveryN",
@@ -75,6 +78,7 @@ __all__ = [
     "Reducer",
     "Registered",
     "Replayed",
+    "SampleOrder",
     "SessionFilter",
     "SessionRecorder",
     "SteplogError",
@@ -87,6 +91,7 @@ __all__ = [
 
 _HOMES: Final = {
     "AtEnd": ("snapshots.policy", "AtEnd"),
+    "CheckpointConfig": ("snapshots.checkpoint_config", "CheckpointConfig"),
     "Content": ("eventlog.content", "Content"),
     "Event": ("eventlog.event", "Event"),
     "EveryN": ("snapshots.policy", "EveryN"),
@@ -95,6 +100,7 @@ _HOMES: Final = {
     "Reducer": ("replay.reducer", "Reducer"),
     "Registered": ("eventlog.values.opaque_values", "Registered"),
     "Replayed": ("replay.replayer", "Replayed"),
+    "SampleOrder": ("snapshots.sample_order", "SampleOrder"),
     "SessionFilter": ("eventlog.log", "SessionFilter"),
     "SessionRecorder": ("eventlog.recorder", "SessionRecorder"),
     "SteplogError": ("eventlog.errors", "SteplogError"),
