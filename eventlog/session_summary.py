@@ -19,6 +19,7 @@ from eventlog.event import (
     Annotated,
     Event,
     MessageAdded,
+    SessionForked,
     SessionSeeded,
     ToolCalled,
     ToolReturned,
@@ -218,6 +219,8 @@ class SessionSummary(NamedTuple):
                 training = training and training.naming(body.policy_first).naming(body.policy_last)
         elif isinstance(body, SessionSeeded):
             seed, seeded, training = _facts_of(body), True, TrainingFacts.of_seed(body)
+        elif isinstance(body, SessionForked):
+            training = training and training.branching(body.changes)
         elif isinstance(body, Annotated) and body.name == SESSION_VOIDED:
             training = training and training.voiding(event.step)
         return SessionSummary(

@@ -5,7 +5,7 @@ reading events. Bounded: of a session that names more than `POLICIES_KEPT_MAX` v
 only known to be there, and `facts_of` reads them all. Pure.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +14,7 @@ from eventlog.event import (
     Annotated,
     Event,
     MessageAdded,
+    SessionForked,
     SessionSeeded,
     ToolCalled,
     session_id_problem,
@@ -23,6 +24,9 @@ from eventlog.stored_fields import require_types
 
 SESSION_VOIDED: Final = "session_voided"
 """The name of the annotation that takes a session out of what is trained on."""
+
+FORKED_FOR: Final = "training_session"
+"""The entry of a fork's `changes` that names the training its branch belongs to."""
 
 TRAINING_STEP_MAX: Final = 10**12 - 1
 """The largest step of a training: a checkpoint's folder has room for 12 digits."""
@@ -73,6 +77,13 @@ class TrainingFacts(NamedTuple):
             return self._replace(policies=(*self.policies, policy))
         return self if self.policies_more else self._replace(policies_more=True)
 
+    def branching(self, changes: Mapping[str, str]) -> "TrainingFacts":
+        """Of a branch, which is a session of a training only if its fork says so.
+
+        Somebody's trial beside a training must not be taken for a part of it.
+        """
+        return self._replace(training_session=changes.get(FORKED_FOR), training_step=None)
+
     def voiding(self, step: int) -> "TrainingFacts":
         """After a `session_voided` at this step."""
         return self if self.voided is not None else self._replace(voided=step)
@@ -109,6 +120,8 @@ def facts_of(events: Iterable[Event]) -> TrainingFacts:
         if isinstance(body, SessionSeeded):
             facts = TrainingFacts.of_seed(body)
             policies[body.policy] = None
+        elif isinstance(body, SessionForked):
+            facts = facts.branching(body.changes)
         elif isinstance(body, ToolCalled):
             policies[body.policy] = None
         elif isinstance(body, MessageAdded):

@@ -20,6 +20,7 @@ from eventlog.event import FIRST_ATTEMPT, Event, LineHead, Restore, SessionForke
 from eventlog.ids import mint_event_id, mint_session_id
 from eventlog.log import EventLog
 from eventlog.recording.session_writer import wall_clock_us
+from eventlog.training_facts import FORKED_FOR
 from snapshots.set_positions import began_after
 from snapshots.set_record import SetRecord
 from snapshots.training_members import members_of
@@ -83,7 +84,7 @@ def sessions_since(log: EventLog, record: SetRecord) -> Iterator[str]:
 
 def _fork(log: EventLog, session_id: str, step: int, digest: bytes, training: str) -> str:
     branch_id = mint_session_id()
-    changes: Mapping[str, str] = {"training_session": training}
+    changes: Mapping[str, str] = {FORKED_FOR: training}
     event = Event.following(
         LineHead(branch_id, step, FIRST_ATTEMPT, digest),
         SessionForked(session_id, step, None, changes),

@@ -80,7 +80,24 @@ def test_a_branch_tells_of_its_parents_past_too(log: EventLog) -> None:
         branch = EventChain(f"b{step}", seed=1)
         branch.forked(LineHead("s", step, 1, parent.events[step].digest))
         append_all(log, branch.events)
-        assert told(log.session_info(f"b{step}")) == ("run-1", 0, tuple(policies), False, voided)
+        assert told(log.session_info(f"b{step}")) == (None, None, tuple(policies), False, voided)
+    assert list(log.find_damage()) == []
+
+
+def test_a_branch_is_of_a_training_only_if_its_fork_says_so(log: EventLog) -> None:
+    """A trial beside a training was taken for one of its sessions, and would have gone into its
+    checkpoint sets and been rewound with them."""
+    parent = chain_of(log, "s", *"01", training_session="run-1", training_step=0)
+    for name, changes in (("trial", {}), ("arm", {"training_session": "run-2"})):
+        branch = EventChain(name, seed=1)
+        branch.forked(LineHead("s", 2, 1, parent.events[2].digest), changes=changes)
+        append_all(log, branch.events)
+    found = {
+        training: [info.session_id for info in log.list_sessions(where)]
+        for training in ("run-1", "run-2")
+        for where in [SessionFilter(training_session=training)]
+    }
+    assert found == {"run-1": ["s"], "run-2": ["arm"]}
     assert list(log.find_damage()) == []
 
 
