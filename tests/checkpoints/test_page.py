@@ -1,4 +1,4 @@
-"""The examples of docs/checkpoints.md run as they are written, one after the other."""
+"""The examples on torch in the pages run as they are written, one after the other."""
 
 import os
 import re
@@ -14,23 +14,34 @@ from snapshots.tensor_codec import BLOCK_BYTES, Encoding
 from tests.support.sources import ROOT
 
 PAGE = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^<!-- torch -->\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+TRAINING = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+
+
+def blocks_of(page: str) -> list[str]:
+    """The Python blocks of a page that need torch."""
+    return re.findall(r"^<!-- torch -->\n```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def run_block(block: str, folder: Path) -> None:
+    """Run it in a process of its own, as a reader would."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore:torch.distributed is", "-c", block],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
-    assert len(BLOCKS) == 2
-    for block in BLOCKS:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-W", "ignore:torch.distributed is", "-c", block],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        assert done.returncode == 0, done.stderr
+    blocks = blocks_of(PAGE)
+    assert len(blocks) >= 2
+    for block in blocks:
+        run_block(block, tmp_path)
     assert sorted(path.name[:12] for path in (tmp_path / "ckpt" / "sets").iterdir()) == [
         "000000000200",
         "000000000202",
@@ -47,3 +58,15 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert f"`parts` of up to {PART_BYTES >> 20} MiB" in PAGE
     assert f"{PACKED_BYTES_MAX >> 10} KiB share objects of up to {PACK_BYTES >> 20} MiB" in PAGE
     assert f"each block of {BLOCK_BYTES >> 20} MiB" in PAGE
+
+
+def test_the_training_of_the_page_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
+    block = blocks_of(TRAINING)[0]
+    told = block + "\nprint(step, order.epoch, desk)\nassert (step, desk['orders']) == WANTED\n"
+    stopped = "import sys\nWANTED = {}\n"
+    run_block(stopped.format((14, 140)) + told, tmp_path)
+    # The second run restores the set of step 12, two batches and their orders back.
+    assert "while step < 14:" in block
+    again = told.replace("while step < 14:", "while step < 20:")
+    run_block(stopped.format((20, 200)) + again, tmp_path)
