@@ -25,6 +25,7 @@ from replay.difference import Change, Difference
 from replay.integrity import CheckReport
 from replay.replayer import Replayed
 from replay.voiding import Voided
+from snapshots.policy_versions import PolicyVersion
 from snapshots.snapshot_store import SnapshotRef
 
 Row: TypeAlias = dict[str, object]
@@ -67,6 +68,24 @@ def voided_row(voided: Voided) -> Row:
         "voided": voided.step,
         "policies": list(voided.policies),
         "left": voided.left,
+    }
+
+
+def policy_row(training: str, one: PolicyVersion, *, head: bool, kept: bool) -> Row:
+    """A policy version of a training; `kept`: its checkpoint is in the line, with this manifest."""
+    return {
+        "training": training,
+        "version": one.version,
+        "label": one.label,
+        "checkpoint": one.checkpoint,
+        "training_step": one.training_step,
+        "manifest": one.manifest,
+        "published": one.time,
+        "standing": one.standing,
+        "current": one.current,
+        "head": head,
+        "kept": kept,
+        "reason": one.reason,
     }
 
 
