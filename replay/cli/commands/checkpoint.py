@@ -14,6 +14,7 @@ from replay.checkpoint_views import (
     pointer_row,
     removed_row,
 )
+from replay.cli.checkpoint_files import export_files, import_files
 from replay.cli.checkpoint_place import (
     REF_HELP,
     CheckpointPlace,
@@ -287,6 +288,10 @@ def head(
         heads = ((store, store.head()) for store in place.lines)
         rows = (pointer_row(HEAD, store, found) for store, found in heads if found is not None)
         output.print_records(rows, POINTER_COLUMNS, f"no head in {place.root.folder}")
+
+
+app.command("export")(export_files)
+app.command("import")(import_files)
 
 
 def _listed(
