@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
@@ -165,10 +166,8 @@ class ShardSaver:
             raise failure_of(error) from error
         except RuntimeError as error:  # of the group itself: what a rank raises comes wrapped
             raise _silent_rank(writer.step, error) from error
-        ref = writer.committed
-        if ref is None:  # only rank 0 committed; the others find it by its id
-            return self._store.find_checkpoint(checkpoint=writer.saved_id)
-        if self._retention is not None:
+        ref = self._told(writer)
+        if writer.committed is not None and self._retention is not None:
             try:
                 apply_retention(self._store, self._retention)
             except SteplogError as error:
@@ -179,6 +178,17 @@ class ShardSaver:
                     step=ref.training_step,
                 ) from error
         return ref
+
+    def _told(self, writer: ShardWriter) -> CheckpointRef:
+        """What rank 0 committed, in every rank."""
+        told = [writer.committed]
+        if self._saving_group is not None:
+            try:
+                dist.broadcast_object_list(told, src=0, group=self._saving_group)
+            except RuntimeError as error:
+                raise _silent_rank(writer.step, error) from error
+        assert told[0] is not None, "rank 0 has committed"
+        return told[0]
 
 
 def _silent_rank(step: int, error: Exception) -> CheckpointError:

@@ -15,35 +15,22 @@ block is entered.
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from secrets import token_hex
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from eventlog.cut import Cut
-from eventlog.errors import CheckpointError, ConfigError
+from eventlog.errors import ConfigError
 from eventlog.log import EventLog
-from eventlog.merkle_root import MerkleRoot
 from eventlog.recorder import SessionRecorder
 from snapshots.adopted_folder import hash_folder
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_lines import line_of_training
-from snapshots.checkpoint_manifest import CheckpointRef, Manifest
-from snapshots.checkpoint_retention import apply_retention
+from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.restored_set import RestoredSet
 from snapshots.save_handle import SaveHandle
-from snapshots.set_journal import (
-    KEPT,
-    BegunSet,
-    begin_set,
-    commit_set,
-    give_up_open_sets,
-    is_committed,
-    note_value,
-)
-from snapshots.set_positions import extended_trees
+from snapshots.set_journal import BegunSet, give_up_open_sets
+from snapshots.set_keeping import SetKeeper
 from snapshots.set_record import RANK_STATES, AdoptedFolder, SetRecord
-from snapshots.training_members import live_positions
 from snapshots.training_state import capture_training_state
 
 
@@ -101,6 +88,7 @@ class TrainingRun:
         Raises what claiming raises, in all ranks.
         """
         # torch takes seconds to load, and who only reads a training needs none of it.
+        from snapshots.shard_policies import PolicyPlace, PolicyPublisher
         from snapshots.shard_ranks import Ranks
         from snapshots.shard_restoring import SetRestorer
         from snapshots.shard_saver import ShardSaver
@@ -116,13 +104,16 @@ class TrainingRun:
         self._saver = ShardSaver(
             self._store, threads=self._config.num_async_workers, timeout_s=self._config.timeout_s
         )
+        self._keeper = SetKeeper(self._log, self._store, self._name, self._config.retention)
         self._restorer = SetRestorer(self._log, self._store, self._name, self._ranks)
+        self._policies = PolicyPublisher(
+            PolicyPlace(self._log, self._place.folder, self._name),
+            self._ranks,
+            threads=self._config.num_async_workers,
+            timeout_s=self._config.timeout_s,
+        )
         self._policy: str | None = None
         self._last_step: int | None = None
-        self._previous: str | None = None
-        self._trees: dict[int, MerkleRoot] = {}
-        self._covered = Cut.empty()
-        self._ended: dict[str, bytes] = {}
         return self
 
     def __exit__(
@@ -136,6 +127,7 @@ class TrainingRun:
         Raises what the save met, where nobody asked its handle and nothing else was raised.
         """
         try:
+            self._policies.close()
             self._saver.__exit__(kind, error, trace)
         except BaseException as failure:
             self._leave(type(failure), failure, failure.__traceback__)
@@ -228,6 +220,28 @@ class TrainingRun:
         restored = restorer.branch(ref, self._name, self._recorder, into)
         return self._gone_on(restored)
 
+    def publish_policy(self, version: int, model: object) -> str:
+        """Keep the model as a policy version, as what changed since an earlier one; a collective.
+
+        Returns its label, by which calls name it (`ws.record(policy=...)`, `session.policy`): the
+        number, or `12~3` where version 12 was published before with other weights, as a training
+        that went back may do. Raises `FencedError` where another trainer has claimed the training.
+        """
+        self._policy = self._policies.publish(version, model, self._recorder)
+        return self._policy
+
+    def restore_policy(self, version: int | str, model: object) -> None:
+        """Load the weights of a published version, by number or label; a collective."""
+        self._policies.restore(str(version), model)
+
+    def roll_back_policy(self, version: int | str, *, reason: str, model: object = None) -> str:
+        """Make an earlier version the one in use, load it into `model` if given; its label."""
+        found = self._policies.go_back(str(version), reason)
+        if model is not None:
+            self._policies.restore(found.label, model)
+        self._policy = found.label
+        return found.label
+
     def _claim(self) -> int:
         self._recorder = self._place.claim()
         give_up_open_sets(self._log, self._name)
@@ -247,9 +261,8 @@ class TrainingRun:
 
     def _gone_on(self, restored: RestoredSet) -> RestoredSet:
         self._last_step = restored.step
-        self._previous = restored.set_id
-        self._policy = restored.policy
-        self._trees, self._covered = dict(restored.record.log), restored.record.cut
+        self._keeper.go_on_from(restored.set_id, restored.record)
+        self._policy = self._policies.label_in_use() or restored.policy
         return restored
 
     def _save(
@@ -262,69 +275,23 @@ class TrainingRun:
     ) -> SaveHandle:
         self._saver.refuse_overlap(step)
         wanted = None if sessions is None else list(sessions)
-        begun: list[tuple[BegunSet, SetRecord]] = []
+        begun: list[tuple[SessionRecorder, BegunSet, SetRecord]] = []
 
         def begin() -> str:
-            begun.append(self._begin(step, wanted, adopted))
-            return begun[0][0].set_id
+            recorder = self._own_recorder()
+            made, record = self._keeper.begin(recorder, step, wanted, adopted, self._policy)
+            begun.append((recorder, made, record))
+            return made.set_id
 
         set_id = self._ranks.ask(begin)
         if not self._config.dist_checkpoint and self._ranks.rank > 0:
             tree = {}
         tree[RANK_STATES] = {f"rank-{self._ranks.rank}": own}
-        commit = partial(self._commit, *begun[0]) if begun else None
+        commit = partial(self._keeper.commit, *begun[0]) if begun else None
         self._last_step = step
         if self._config.async_save:
             return self._saver.save_async(tree, step=step, checkpoint=set_id, commit=commit)
         return SaveHandle.ended(self._saver.save(tree, step=step, checkpoint=set_id, commit=commit))
-
-    def _begin(
-        self, step: int, sessions: list[str] | None, adopted: AdoptedFolder | None
-    ) -> tuple[BegunSet, SetRecord]:
-        recorder = self._own_recorder()
-        recorder.flush()
-        cut = self._log.end_cut()
-        record = SetRecord(
-            training=self._name,
-            attempt=recorder.attempt,
-            step=recorder.step,
-            event_digest=recorder.event_digest,
-            cut=cut,
-            log={},
-            sessions=live_positions(self._log, self._name, sessions, cut, self._ended),
-            policy=self._policy,
-            previous=self._previous,
-            adopted=adopted,
-        )
-        return begin_set(self._log, token_hex(8), self._name, step, cut), record
-
-    def _commit(
-        self, begun: BegunSet, record: SetRecord, manifest: Manifest, head: CheckpointRef | None
-    ) -> CheckpointRef:
-        """On rank 0, once every object is stored. The order of these lines is the promise."""
-        trees = extended_trees(self._log, self._trees, self._covered, record.cut)
-        ref = self._store.keep_manifest(manifest._replace(set=record._replace(log=trees)))
-        self._own_recorder().annotate(KEPT, note_value(ref))
-        commit_set(self._log, begun, ref.digest)
-        self._store.point_head(ref, expected_head=head)
-        self._trees, self._covered, self._previous = trees, record.cut, ref.id
-        self._let_go(ref)
-        return ref
-
-    def _let_go(self, ref: CheckpointRef) -> None:
-        known = self._store.list_checkpoints()
-        committed = {one.id for one in known if is_committed(self._log, one, self._name)}
-        if self._config.retention is None:
-            return
-        try:
-            apply_retention(self._store, self._config.retention, counted=committed)
-        except CheckpointError as error:
-            raise CheckpointError(
-                f"set {ref.id} is committed, but older ones could not be taken away: "
-                f"{error.message}",
-                hint=error.hint,
-                step=ref.training_step,
-            ) from error
 
     def _own_recorder(self) -> SessionRecorder:
         if self._recorder is None:

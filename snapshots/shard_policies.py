@@ -1,0 +1,146 @@
+"""`PolicyPublisher`: a training's policy versions, each stored as what changed since another.
+
+They lie in a line of their own. The log is told of a version once its checkpoint is whole, and HEAD
+of the line follows the log. Every rank makes one. Imports torch, which steplog itself never needs.
+"""
+
+import os
+from typing import NamedTuple
+
+from eventlog.errors import CheckpointError, ConfigError
+from eventlog.log import EventLog
+from eventlog.recorder import SessionRecorder
+from eventlog.recording.session_writer import wall_clock_us
+from snapshots.checkpoint_lines import line_of_policies
+from snapshots.checkpoint_manifest import CheckpointRef, Manifest
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.policy_rollback import roll_back, settle_head
+from snapshots.policy_versions import (
+    PolicyVersion,
+    Published,
+    find_version,
+    label_of,
+    read_history,
+    read_published,
+    record_publication,
+    require_version,
+)
+from snapshots.shard_ranks import Ranks
+from snapshots.shard_reader import ShardReader
+from snapshots.shard_saver import ShardSaver
+from snapshots.shard_state import Trained
+
+
+class PolicyPlace(NamedTuple):
+    """Where a training's policy versions are kept: log, folder of checkpoints, and its name."""
+
+    log: EventLog
+    folder: str | os.PathLike[str]
+    training: str
+
+
+class PolicyPublisher:
+    """Publishes, restores and goes back. All methods are collectives. Not thread-safe."""
+
+    def __init__(self, place: PolicyPlace, ranks: Ranks, *, threads: int, timeout_s: float) -> None:
+        self._log = place.log
+        self._training = place.training
+        self._ranks = ranks
+        self._store = CheckpointStore(place.folder, line_of_policies(place.training))
+        self._saver = ShardSaver(self._store, delta=True, threads=threads, timeout_s=timeout_s)
+
+    def publish(self, version: int, model: object, recorder: SessionRecorder | None) -> str:
+        """Keep the model as this version, and note it in the training session; its label.
+
+        The same weights as an earlier checkpoint of the version are that checkpoint.
+        """
+        number = self._ranks.agree(lambda: require_version(version))
+        tree = self._ranks.agree(lambda: Trained.of(model, None, None)).to_tree()
+        if not tree:
+            raise ConfigError("no model was given", hint="publish_policy(version, model)")
+        labels: list[str] = []
+
+        def commit(manifest: Manifest, _head: CheckpointRef | None) -> CheckpointRef:
+            assert recorder is not None, "rank 0 has claimed the training"
+            published = read_published(self._log, self._training)
+            ref = self._same_before(manifest, number, published)
+            ref = self._store.keep_manifest(manifest) if ref is None else ref
+            labels.append(label_of(published, number, ref.digest, recorder.attempt))
+            record_publication(recorder, number, labels[0], ref)
+            settle_head(self._log, self._store, self._training)
+            return ref
+
+        self._saver.save(tree, step=number, commit=commit)
+        return self._ranks.ask(lambda: labels[0])
+
+    def restore(self, name: str, model: object) -> PolicyVersion:
+        """Load the version of this label or number into the model."""
+        found = self._ranks.ask(lambda: find_version(read_history(self._log, self._training), name))
+        trained = self._ranks.agree(lambda: Trained.of(model, None, None))
+        reader = self._ranks.agree(lambda: ShardReader(self._store, checkpoint=found.checkpoint))
+        if reader.checkpoint != found.ref:
+            raise CheckpointError(
+                f"version {found.label} has another manifest than was published",
+                hint="restore another version",
+                step=found.training_step,
+            )
+        trained.load_from(reader, self._ranks)
+        return found
+
+    def go_back(self, name: str, reason: str) -> PolicyVersion:
+        """Make the version the one in use, for the log and for HEAD of the line."""
+
+        def back() -> PolicyVersion:
+            return roll_back(
+                self._log, self._store, self._training, name, reason, clock_us=wall_clock_us
+            ).version
+
+        return self._ranks.ask(back)
+
+    def label_in_use(self) -> str | None:
+        """The label of the version that the log says is in use; HEAD of the line follows it."""
+
+        def settle() -> str | None:
+            current, _moved = settle_head(self._log, self._store, self._training)
+            return None if current is None else current.label
+
+        return self._ranks.ask(settle)
+
+    def close(self) -> None:
+        """Let the saver's thread go."""
+        self._saver.close()
+
+    def _same_before(
+        self, manifest: Manifest, version: int, published: list[Published]
+    ) -> CheckpointRef | None:
+        """The checkpoint of an earlier publication of the version with the same weights.
+
+        A training that was stopped publishes again what it had published: no new version.
+        """
+        for one in reversed(published):
+            if one.version != version:
+                continue
+            try:
+                earlier = self._store.read_manifest(one.ref)
+                self._store.verify_in_place(earlier)
+            except CheckpointError:
+                continue  # Then the new one takes its place.
+            if _weights_of(earlier) == _weights_of(manifest):
+                return one.ref
+        return None
+
+
+def _weights_of(manifest: Manifest) -> dict[str, object]:
+    """What the tensors hold, however it is stored."""
+    weights: dict[str, object] = {
+        name: (
+            tensor.dtype,
+            tensor.shape,
+            sorted(
+                (chunk.offset, chunk.shape, [(part.digest, part.raw_bytes) for part in chunk.parts])
+                for chunk in tensor.chunks
+            ),
+        )
+        for name, tensor in manifest.tensors.items()
+    }
+    return weights | {name: value.data for name, value in manifest.values.items()}
