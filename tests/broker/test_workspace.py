@@ -9,8 +9,14 @@ import pytest
 from eventlog.config import CONFIG_FILE, create_config
 from eventlog.errors import ConfigError, FencedError, LogUnavailableError, SessionNotFoundError
 from eventlog.kafka.location import parse_kafka_url
+from eventlog.log import SessionFilter
+from eventlog.recording.session_writer import wall_clock_us
 from replay.workspace import Workspace, open_workspace
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.policy_rollback import roll_back
+from snapshots.policy_versions import read_history, record_publication
 from tests.support.brokers import KafkaAddress
+from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import record_desk
 from tests.support.kafka_workspace import KafkaPlace, kafka_place
 
@@ -207,3 +213,44 @@ def test_servers_that_are_not_there_are_unavailable(tmp_path: Path) -> None:
         log = ws.log
         with pytest.raises(LogUnavailableError, match=r"127\.0\.0\.1:1"):
             log.mirror.refresh(timeout_s=0.5)  # type: ignore[attr-defined]
+
+
+def test_sessions_of_a_bad_version_are_voided_whoever_wrote_them(
+    ws: Workspace, elsewhere: Workspace
+) -> None:
+    with ws.record("closed", environment="desk", policy=12):
+        pass
+    ws.record("released", environment="desk", policy=12).release()
+    writer = ws.record("open", environment="desk", policy=12)
+    ws.record("other", environment="desk", policy=11)
+    where = SessionFilter(policy_min=12, policy_max=13)
+    found = {one.session: one for one in elsewhere.void_sessions(where, reason="it cheats")}
+    assert {name: one.step for name, one in found.items()} == {
+        "closed": 3,
+        "released": 3,
+        "open": None,
+    }
+    (fenced,) = elsewhere.void_sessions(where, reason="it cheats", fence=True)
+    assert (fenced.session, fenced.step, fenced.left) == ("open", 2, None)
+    with pytest.raises(FencedError):
+        writer.annotate("late", 1)
+    assert elsewhere.void_sessions(where, reason="it cheats", fence=True) == []
+    assert {info.session: info.voided is not None for info in ws.sessions()} == {
+        "closed": True,
+        "released": True,
+        "open": True,
+        "other": False,
+    }
+    assert {report.verdict for report in ws.check()} == {"ok"}
+
+
+def test_going_back_to_a_version_fences_no_trainer(ws: Workspace, elsewhere: Workspace) -> None:
+    run = ws.record("run-1", environment="steplog.training")
+    store = CheckpointStore(ws.folder / "checkpoints", "policies-run-1")
+    for version in (1, 2):
+        kept = write_checkpoint(store, version, {"w": bytes([version]) * 500})
+        record_publication(run, version, str(version), kept)
+    went = roll_back(elsewhere.log, store, "run-1", "1", "it cheats", clock_us=wall_clock_us)
+    assert (went.version.label, went.moved) == ("1", True)
+    run.annotate("going on", 1)
+    assert [one.current for one in read_history(ws.log, "run-1")] == [True, False]
