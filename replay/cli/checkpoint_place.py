@@ -62,7 +62,7 @@ def checkpoints_of(
         yield CheckpointPlace(root, _asked_lines(root, line), None)
         return
     with opened(context) as ws:
-        root = CheckpointStore(ws.folder / "checkpoints")
+        root = ws.checkpoints
         yield CheckpointPlace(root, _asked_lines(root, line), ws)
 
 

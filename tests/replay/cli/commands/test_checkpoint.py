@@ -384,6 +384,16 @@ def test_torch_is_not_loaded(
     assert not {"torch", "pandas", "safetensors"} & set(loaded)
 
 
+def test_frozen_checkpoints_are_listed_and_sound(steplog: Command) -> None:
+    folder = ROOT / "tests" / "golden" / "checkpoints"
+    before = sorted(folder.rglob("*"))
+    listed = steplog.rows("checkpoint", "list", "--folder", folder)
+    checked = steplog.rows("checkpoint", "check", "--folder", folder, "-q")
+    assert len(listed) == len(checked) > 1
+    assert {row["verdict"] for row in checked} == {"ok"}
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_every_sub_verb_is_tried_here() -> None:
     names = {one.name or one.callback.__name__ for one in app.registered_commands if one.callback}
     tried: Callable[..., Any] = Path(__file__).read_text
