@@ -14,6 +14,7 @@ block is entered.
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -112,6 +113,11 @@ class TrainingRun:
             threads=self._config.num_async_workers,
             timeout_s=self._config.timeout_s,
         )
+        self._ends = ExitStack()
+        if self._recorder is not None:
+            self._ends.push(self._recorder)
+        self._ends.push(self._saver)
+        self._ends.callback(self._policies.close)
         self._policy: str | None = None
         self._last_step: int | None = None
         return self
@@ -126,13 +132,8 @@ class TrainingRun:
 
         Raises what the save met, where nobody asked its handle and nothing else was raised.
         """
-        try:
-            self._policies.close()
-            self._saver.__exit__(kind, error, trace)
-        except BaseException as failure:
-            self._leave(type(failure), failure, failure.__traceback__)
-            raise
-        self._leave(kind, error, trace)
+        # Each is left as its own block would be, with what was raised here or by the one before.
+        self._ends.__exit__(kind, error, trace)
 
     def is_due(self, step: int) -> bool:
         """Whether `save_interval` asks for a checkpoint after this step."""
@@ -182,8 +183,8 @@ class TrainingRun:
     ) -> SaveHandle:
         """Make a set of a folder that somebody else's save has finished; a collective.
 
-        The files stay where they are; their sizes and hashes are kept, and compared before the
-        folder is given back by `restore_latest(...).adopted`. The rest as for `checkpoint`.
+        The files stay where they are; their hashes are compared before `restore_latest(...)` gives
+        the folder back as `.adopted`. The rest as for `checkpoint`.
         """
         adopted = self._ranks.ask(lambda: hash_folder(folder))
         own = capture_training_state(scheduler, data, progress, generators)
@@ -246,15 +247,6 @@ class TrainingRun:
         self._recorder = self._place.claim()
         give_up_open_sets(self._log, self._name)
         return self._recorder.attempt
-
-    def _leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._recorder is not None:
-            self._recorder.__exit__(kind, error, trace)
 
     def _restore(self, ref: CheckpointRef, into: Mapping[str, Any]) -> RestoredSet:
         return self._gone_on(self._restorer.restore(ref, self._recorder, into))
