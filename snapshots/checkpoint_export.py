@@ -27,9 +27,10 @@ from snapshots.checkpoint_manifest import (
 )
 from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.chunk_layout import Block, check_cover, runs_of
+from snapshots.chunk_layout import Block, check_cover, runs_of, spacing_of
 from snapshots.object_folder import writing_to
 from snapshots.part_writer import PENDING_PARTS_MAX
+from snapshots.placed_file import PlacedFile
 from snapshots.safetensors_file import lay_out, tensor_bytes
 
 Layout = Literal["safetensors", "huggingface"]
@@ -211,10 +212,11 @@ def _write_file(
     front, header = lay_out(
         {name: (entry.dtype, entry.shape) for name, entry in held.items()}, metadata
     )
-    with open(path, "xb") as file:
+    with open(path, "x+b") as file:
         file.write(front)
         file.truncate(len(front) + header.data_bytes)
         file.flush()
+        target = PlacedFile(file.fileno())
         pending: deque[Future[None]] = deque()
         with ThreadPoolExecutor(THREADS, thread_name_prefix="steplog-export") as pool:
             try:
@@ -226,7 +228,7 @@ def _write_file(
                         pending.append(
                             pool.submit(
                                 _write_piece,
-                                *(file.fileno(), at, reader, prefix + name, held[name], piece),
+                                *(target, at, reader, prefix + name, held[name], piece),
                             )
                         )
                 while pending:
@@ -246,16 +248,21 @@ def _pieces_of(entry: TensorEntry) -> Iterator[_Piece]:
 
 
 def _write_piece(
-    descriptor: int, at: int, reader: PartReader, name: str, entry: TensorEntry, piece: _Piece
+    target: PlacedFile, at: int, reader: PartReader, name: str, entry: TensorEntry, piece: _Piece
 ) -> None:
     """Write a part's numbers to where they lie in the tensor that begins `at` in the file."""
     width = ITEM_BYTES[entry.dtype]
     raw = memoryview(reader.read_part(name, piece.part, width)).cast("B")
     first = piece.start // width
     last = first + len(raw) // width
-    for begin, place, count in runs_of(entry.shape, piece.block, first, last):
-        run = raw[(begin - first) * width : (begin - first + count) * width]
-        where = at + place * width
-        while run:
-            written = os.pwrite(descriptor, run, where)
-            run, where = run[written:], where + written
+    run, apart, in_turn = spacing_of(entry.shape, piece.block)
+    begin = first
+    while begin < last:
+        _number, place, count = next(runs_of(entry.shape, piece.block, begin, last))
+        number, within = divmod(begin, run) if run else (0, 0)
+        # As many whole runs as follow one another evenly.
+        runs = min(in_turn - number % in_turn, (last - begin) // run) if not within else 0
+        count = max(count, runs * run)
+        data = raw[(begin - first) * width : (begin - first + count) * width]
+        target.write_runs(data, at + place * width, max(runs, 1), apart * width)
+        begin += count

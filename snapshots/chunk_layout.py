@@ -46,11 +46,7 @@ def runs_of(
     memory goes on in both.
     """
     offset, size = block
-    # From the last dimension inwards as long as the block takes it whole, and one more.
-    inner = len(shape)
-    while inner > 0 and size[inner - 1] == shape[inner - 1]:
-        inner -= 1
-    first = max(inner - 1, 0)
+    first = _first_axis(shape, size)
     run = math.prod(size[first:])
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     within = offset[first] * strides[first] if shape else 0
@@ -64,6 +60,24 @@ def runs_of(
         count = min(run - into, end - at)
         yield at, place, count
         at += count
+
+
+def spacing_of(shape: tuple[int, ...], block: Block) -> tuple[int, int, int]:
+    """How the runs of a block follow one another: the numbers of one run, the numbers from one
+    run's begin to the next's in the tensor, and how many in turn are so far apart."""
+    _offset, size = block
+    first = _first_axis(shape, size)
+    if not first:
+        return math.prod(size), math.prod(shape), 1
+    return math.prod(size[first:]), math.prod(shape[first:]), size[first - 1]
+
+
+def _first_axis(shape: tuple[int, ...], size: tuple[int, ...]) -> int:
+    """The axis that one run goes along: the last that the block does not take whole, or 0."""
+    inner = len(shape)
+    while inner > 0 and size[inner - 1] == shape[inner - 1]:
+        inner -= 1
+    return max(inner - 1, 0)
 
 
 def _overlap(left: Block, right: Block) -> bool:

@@ -76,6 +76,24 @@ def test_every_kind_of_tensor_and_value_comes_over(
     assert fingerprint(load_again(state, store.folder)) == fingerprint(state)
 
 
+def test_folders_of_older_versions_of_torch_are_read(
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those wrote no strides, no version and no place of the folder."""
+    from torch.distributed.checkpoint.metadata import TensorProperties
+
+    state = {"a": {"w": torch.randn(3, 2).t()}, "n": 3}
+    folder = torch_save(state, tmp_path / "t")
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    metadata.storage_meta = metadata.version = None
+    now = TensorProperties.__getstate__
+    monkeypatch.setattr(TensorProperties, "__getstate__", lambda one: now(one)[:5])
+    for protocol in (2, 3, 4, 5):
+        (folder / ".metadata").write_bytes(pickle.dumps(metadata, protocol))
+        import_dcp_folder(store, folder, step=protocol)
+        assert fingerprint(load_again(state, store.folder)) == fingerprint(state)
+
+
 def test_sets_sizes_and_bytes_come_over(store: CheckpointStore, tmp_path: Path) -> None:
     values: dict[str, Any] = {
         "set": {1, "a"},

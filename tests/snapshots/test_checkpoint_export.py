@@ -9,11 +9,13 @@ from random import Random
 import pytest
 
 from eventlog.errors import CheckpointError
-from snapshots import part_writer
+from snapshots import part_writer, placed_file
 from snapshots.checkpoint_export import INDEX_NAME, export_checkpoint
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.safetensors_file import read_header
+from snapshots.safetensors_file import read_header, tensor_bytes
+from tests.snapshots.test_chunk_layout import cut
 from tests.support.safetensors_files import keep_tensors, random_tensors, read_file
+from tests.support.scale import scaled
 
 SHAPES = ((3, 5), (), (0, 4), (7,), (2, 1, 3))
 
@@ -70,6 +72,26 @@ def test_chunks_along_any_dimension_are_put_together(
             for second, size in ((0, 1), (1, 0), (1, 5))
         ],
     }
+    ref = keep_tensors(store_of(tmp_path), 1, tensors, blocks)
+    export_checkpoint(store_of(tmp_path), ref, tmp_path / "out")
+    assert read_file(tmp_path / "out" / "model.safetensors") == tensors
+
+
+def test_tensors_cut_at_random_are_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of every length: woven in memory in spans, or written one by one."""
+    monkeypatch.setattr(part_writer, "PART_BYTES", 48)
+    monkeypatch.setattr(placed_file, "SHORT_RUN_BYTES", 12)
+    monkeypatch.setattr(placed_file, "SPAN_BYTES", 64)
+    chance = Random(8)
+    tensors, blocks = {}, {}
+    for number in range(scaled(150, 3000)):
+        shape = tuple(chance.randint(0, 7) for _ in range(chance.randint(0, 4)))
+        dtype = chance.choice(("uint8", "int16", "float32", "complex64"))
+        data = chance.randbytes(tensor_bytes(dtype, shape))
+        tensors[f"t{number}"] = (dtype, shape, data)
+        blocks[f"t{number}"] = cut(chance, shape)
     ref = keep_tensors(store_of(tmp_path), 1, tensors, blocks)
     export_checkpoint(store_of(tmp_path), ref, tmp_path / "out")
     assert read_file(tmp_path / "out" / "model.safetensors") == tensors

@@ -94,11 +94,15 @@ def test_altered_files_are_refused_or_hold_the_same_tensors(tmp_path: Path) -> N
             if len(data) < front:
                 break
         path.write_bytes(data)
+        told = ""
         try:
             found = read_file(path)
         except CheckpointError as error:
+            told = error.message
+            found = None
+        if found is None:
             refused += 1
-            assert str(path) in error.message
+            assert str(path) in told
             continue
         # What we take the format's own reader takes too, and finds the same.
         theirs = dict(package.deserialize(bytes(data)))

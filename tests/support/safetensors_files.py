@@ -1,4 +1,4 @@
-"""Files of safetensors made by hand, and checkpoints to export: no torch, no package safetensors."""
+"""Files of safetensors made by hand, and checkpoints to export. Needs no torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,16 +8,16 @@ from snapshots.checkpoint_manifest import ITEM_BYTES, CheckpointRef
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.chunk_layout import Block, runs_of
 from snapshots.import_writer import ImportedTensor, ImportWriter
-from snapshots.safetensors_file import lay_out, read_header, tensor_bytes
+from snapshots.safetensors_file import DTYPES, lay_out, read_header, tensor_bytes
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...], bytes]]
 """By name: dtype, shape and bytes."""
 
 
-def random_tensors(chance: Random, *shapes: tuple[int, ...]) -> dict[str, tuple]:  # type: ignore[type-arg]
+def random_tensors(
+    chance: Random, *shapes: tuple[int, ...]
+) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     """One tensor of each dtype that safetensors has, of random bits, with these shapes in turn."""
-    from snapshots.safetensors_file import DTYPES
-
     made = {}
     for number, dtype in enumerate(sorted(DTYPES.values())):
         shape = shapes[number % len(shapes)]
