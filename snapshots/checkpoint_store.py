@@ -151,12 +151,13 @@ class CheckpointStore:
                 raise CheckpointError(
                     f"{folder} holds a checkpoint already", hint="give each save an id of its own"
                 )
+            self.verify_in_place(manifest)
             with writing_to(folder):
                 write_sum(folder, digest)
                 sync_folder(folder)
                 write_whole(folder / "manifest.json", data)
                 sync_folder(folder)
-            self.verify_in_place(self.read_manifest(ref))
+            self.read_manifest(ref)
         return ref
 
     def verify_in_place(self, manifest: Manifest) -> None:

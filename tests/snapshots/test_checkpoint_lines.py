@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots import checkpoint_pointers
 from snapshots.checkpoint_lines import check_line, line_of_policies, line_of_training
-from snapshots.checkpoint_retention import list_incomplete
+from snapshots.checkpoint_retention import Retention, apply_retention, list_incomplete
 from snapshots.checkpoint_store import CheckpointStore
 from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
 
@@ -115,7 +116,37 @@ def test_what_another_line_took_away_meanwhile_is_missed(tmp_path: Path) -> None
     line = CheckpointStore(tmp_path, "a")
     with pytest.raises(CheckpointIncompleteError, match="of tensor 't' is missing"):
         line.keep_manifest(manifest)
-    assert line.head() is None
+    assert line.list_checkpoints() == []
+    assert len(list_incomplete(line)) == 1
+
+
+def test_two_lines_save_the_same_and_clear_away_at_once(tmp_path: Path) -> None:
+    """A training's sets and its policy versions hold the same weights, and are saved at once."""
+    weights = [{"w": CHANCE.randbytes(70_000), "s": bytes([number])} for number in range(4)]
+    refused: list[CheckpointError] = []
+
+    def save_and_clear(line: str, seed: int) -> None:
+        store, chance = CheckpointStore(tmp_path, line), random.Random(seed)
+        for step in range(40):
+            try:
+                write_checkpoint(store, step, chance.choice(weights))
+            except CheckpointError as error:
+                refused.append(error)
+            apply_retention(store, Retention(2))
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(save_and_clear, line, n) for n, line in enumerate("abc")]:
+            done.result()
+    lines = CheckpointStore(tmp_path).lines()
+    assert [one.line for one in lines] == ["a", "b", "c"]
+    for store in lines:
+        refs = store.list_checkpoints()
+        assert len(refs) == 2
+        assert store.head() == refs[-1]
+        assert all(read_checkpoint(store, ref) in weights for ref in refs)
+    # What was taken away in the moment it was needed is missed and said, never lost in silence.
+    assert all(isinstance(error, CheckpointIncompleteError) for error in refused)
+    assert len(refused) < 12
 
 
 def test_what_may_not_be_looked_at_is_not_taken_for_absent(
