@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,40 @@ def test_the_training_of_the_page_goes_on_when_it_is_run_again(tmp_path: Path) -
     assert "while step < 14:" in block
     again = told.replace("while step < 14:", "while step < 20:")
     run_block(stopped.format((20, 200)) + again, tmp_path)
+
+
+PUBLISHING = """
+import torch, steplog
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters())
+with steplog.open_workspace("runs/") as ws, ws.training("run-1") as run:
+    for step in range(40, 47):
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+        with ws.record(environment="desk", training="run-1", policy=run.publish_policy(step, model)):
+            pass
+    run.checkpoint(step, model=model, optimizer=optimizer)
+"""
+
+
+def test_the_readmes_lines_on_checkpoints_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
+    run_block(PUBLISHING, tmp_path)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(
+        r"^steplog (?:checkpoint|policy|sessions --policy) .*$", readme, re.MULTILINE
+    )
+    assert len(lines) == 6
+    for line in lines:
+        _, *arguments = shlex.split(line, comments=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "replay.cli", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "STEPLOG_WORKSPACE": "runs"},
+        )
+        assert (done.returncode, bool(done.stdout)) == (0, True), f"{line}\n{done.stderr}"
+    assert (tmp_path / "model" / "model.safetensors").exists()
