@@ -338,7 +338,9 @@ def _tell_and_exit(
 
 
 def _what(one: Record) -> str:
-    return str(one["kind"] if one["status"] == Status.COMMITTED else one["status"])
+    if one["status"] != Status.COMMITTED:
+        return str(one["status"])
+    return str(one["kind"]) if one["training"] is None else f"{one['kind']} of {one['training']}"
 
 
 def _or_nothing(value: object) -> str:

@@ -85,6 +85,8 @@ def test_a_set_that_the_log_has_committed_is_sound(run: Command) -> None:
     (row,) = rows
     assert (row["kind"], row["training"]) == ("set", TRAINING)
     assert row["sessions"] == len(kept.record.sessions)
+    cells = next(line for line in run("checkpoint", "list").lines if "set1" in line)
+    assert (cells[3], cells[-1]) == ("set of run-1", str(row["sessions"]))
     for flags in ([], ["--log"]):
         ran = run("checkpoint", "check", "set1", *flags, "--json")
         assert (ran.code, ran.row["verdict"]) == (0, "ok"), ran.err
