@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from eventlog.codec import encode_event
 from eventlog.errors import StepNotFoundError
-from eventlog.event import FIRST_ATTEMPT, Event, LineHead, SessionForked
-from eventlog.ids import mint_event_id, mint_session_id
+from eventlog.event import FIRST_ATTEMPT, LineHead, SessionForked
+from eventlog.ids import mint_session_id
 from eventlog.log import EventLog
+from eventlog.recording.event_batch import EventBatch
 
 
 def fork_session(
@@ -33,12 +33,7 @@ def fork_session(
         )
     fork_point = next(log.read_session(session_id, step, step + 1))
     branch_id = mint_session_id() if name is None else name
-    event = Event.following(
-        LineHead(branch_id, step, FIRST_ATTEMPT, fork_point.digest),
-        SessionForked(session_id, step, None, dict(changes or {})),
-        event_id=mint_event_id(),
-        time=clock_us(),
-        actor="system",
-    )
-    log.append_events(branch_id, [encode_event(event)], expected_step=step)
+    batch = EventBatch(LineHead(branch_id, step, FIRST_ATTEMPT, fork_point.digest), clock_us)
+    batch.add(SessionForked(session_id, step, None, dict(changes or {})), "system")
+    batch.append_to(log)
     return branch_id

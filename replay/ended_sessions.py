@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
-from eventlog.codec import EncodedEvent, fit_event
+from eventlog.codec import EncodedEvent
 from eventlog.errors import AppendUncertainError, FencedError, StepConflictError
-from eventlog.event import Body, Event, LineHead, SessionClosed, SessionResumed
-from eventlog.ids import mint_event_id
+from eventlog.event import Body, LineHead, SessionClosed, SessionResumed
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, SessionInfo
 from eventlog.merkle_root import MerkleRoot
+from eventlog.recording.event_batch import EventBatch
 
 TRIES_MAX: Final = 16
 """How often a session that others add to meanwhile is read again before it is left to them."""
@@ -116,21 +116,10 @@ def closing_batch(place: Place, ended: Ended, addition: Addition) -> list[Encode
 def _batch(
     place: Place, ended: Ended, addition: Addition, before: list[tuple[Body, str]]
 ) -> list[EncodedEvent]:
-    head, root = ended.head, ended.root
-    batch: list[EncodedEvent] = []
-
-    def add(body: Body, actor: str) -> None:
-        nonlocal head
-        event = Event.following(
-            head, body, event_id=mint_event_id(), time=place.clock_us(), actor=actor
-        )
-        encoded = fit_event(event, place.blobs.put_blob)
-        batch.append(encoded)
-        root.add(encoded.data)
-        head = LineHead(head.session_id, event.step, event.attempt, encoded.digest)
-
+    batch = EventBatch(ended.head, place.clock_us, root=ended.root, blobs=place.blobs)
     for body, actor in (*before, (addition.body, addition.actor)):
-        add(body, actor)
+        batch.add(body, actor)
+    root = batch.root
     closing = SessionClosed(addition.close, 0, b"") if ended.close is None else ended.close
-    add(closing._replace(event_count=root.count, root=root.root()), "system")
-    return batch
+    batch.add(closing._replace(event_count=root.count, root=root.root()), "system")
+    return batch.events

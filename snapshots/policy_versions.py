@@ -14,24 +14,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from eventlog.codec import EncodedEvent, encode_event
 from eventlog.content import result_content
 from eventlog.cut import Cut
-from eventlog.errors import AppendUncertainError, CheckpointError, ConfigError
+from eventlog.errors import CheckpointError, ConfigError
 from eventlog.event import (
     Annotated,
-    Body,
     CheckpointBegun,
     Event,
     LineHead,
-    SessionClosed,
     SessionSeeded,
 )
-from eventlog.ids import mint_event_id, mint_session_id
+from eventlog.ids import mint_session_id
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, LogRecord, SessionFilter
-from eventlog.merkle_root import MerkleRoot
 from eventlog.recorder import SessionRecorder
+from eventlog.recording.event_batch import EventBatch
 from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.note_fields import NoteFields
 from snapshots.set_journal import RESTORED, TRAINING, session_of_set
@@ -181,16 +178,7 @@ def record_rollback(
     log: EventLog, training: str, to: PolicyVersion, reason: str, *, clock_us: Callable[[], int]
 ) -> str:
     """Record, all or nothing, that `to` is in use again; the id of the session that says so."""
-    head = LineHead.before_seed(mint_session_id())
-    root, batch = MerkleRoot(), list[EncodedEvent]()
-
-    def add(body: Body, actor: str) -> None:
-        nonlocal head
-        event = Event.following(head, body, event_id=mint_event_id(), time=clock_us(), actor=actor)
-        batch.append(encode_event(event))
-        root.add(batch[-1].data)
-        head = LineHead(head.session_id, event.step, event.attempt, batch[-1].digest)
-
+    batch = EventBatch(LineHead.before_seed(mint_session_id()), clock_us)
     seed = SessionSeeded(
         environment=POLICY,
         reducer="transcript",
@@ -199,16 +187,11 @@ def record_rollback(
         training_session=training,
     )
     value = {"training": training, **_value(to.version, to.label, to.ref), "reason": reason}
-    add(seed, "system")
-    add(Annotated(ROLLED_BACK, result_content(value)), "operator")
-    add(SessionClosed("done", root.count, root.root()), "system")
-    try:
-        log.append_events(head.session_id, batch, expected_step=-1)
-    except AppendUncertainError:
-        receipt = log.reconcile(head.session_id)
-        if receipt is None or receipt.event_digest != head.digest:
-            raise
-    return head.session_id
+    batch.add(seed, "system")
+    batch.add(Annotated(ROLLED_BACK, result_content(value)), "operator")
+    batch.close("done")
+    batch.append_to(log)
+    return batch.head.session_id
 
 
 def read_history(log: EventLog, training: str) -> list[PolicyVersion]:

@@ -6,31 +6,26 @@ restored. The training session says in which order sets were kept and restored, 
 trainer that was fenced fails on. Used by trainings; needs no torch.
 """
 
-import operator
-import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from eventlog.codec import EncodedEvent, encode_event
-from eventlog.content import read_content
 from eventlog.cut import Cut
-from eventlog.errors import AppendUncertainError, CheckpointError, SessionNotFoundError
+from eventlog.errors import SessionNotFoundError, StepConflictError
 from eventlog.event import (
     Annotated,
-    Body,
     CheckpointBegun,
     CheckpointCommitted,
-    Event,
     LineHead,
     SessionClosed,
     SessionSeeded,
 )
-from eventlog.ids import mint_event_id
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, SessionFilter
 from eventlog.merkle_root import MerkleRoot
+from eventlog.recording.event_batch import EventBatch
 from eventlog.recording.session_writer import wall_clock_us
-from snapshots.checkpoint_manifest import CheckpointRef, check_id
+from snapshots.checkpoint_manifest import CheckpointRef
+from snapshots.note_fields import NoteFields
 
 TRAINING: Final = "steplog.training"
 """The environment of a training session."""
@@ -40,6 +35,9 @@ KEPT: Final = "checkpoint_kept"
 """The note in the training session that a set's manifest is stored; `committed` follows it."""
 RESTORED: Final = "checkpoint_restored"
 """The note in the training session that it goes on from a set."""
+
+ACTOR: Final = "trainer"
+"""Who writes of sets."""
 
 _PREFIX: Final = "checkpoint/"
 
@@ -71,7 +69,7 @@ def session_of_set(set_id: str) -> str:
 
 def begin_set(log: EventLog, set_id: str, training: str, training_step: int, cut: Cut) -> BegunSet:
     """Tell the log that a set begins at `cut`; durable when it returns."""
-    batch = _Batch(LineHead.before_seed(session_of_set(set_id)))
+    batch = EventBatch(LineHead.before_seed(session_of_set(set_id)), wall_clock_us)
     batch.add(
         SessionSeeded(
             environment=CHECKPOINT,
@@ -80,10 +78,11 @@ def begin_set(log: EventLog, set_id: str, training: str, training_step: int, cut
             writer=log.writer_id,
             training_session=training,
             training_step=training_step,
-        )
+        ),
+        ACTOR,
     )
-    batch.add(CheckpointBegun(training, training_step, cut.as_names()))
-    log.append_events(batch.head.session_id, batch.events, expected_step=-1)
+    batch.add(CheckpointBegun(training, training_step, cut.as_names()), ACTOR)
+    batch.append_to(log)
     return BegunSet(set_id, training, training_step, cut, batch.head, batch.root)
 
 
@@ -92,16 +91,10 @@ def commit_set(log: EventLog, begun: BegunSet, manifest_digest: str) -> None:
 
     Raises `FencedError` where another trainer has given the set up meanwhile.
     """
-    batch = _Batch(begun.head, begun.root.copy())
-    batch.add(CheckpointCommitted(bytes.fromhex(manifest_digest), begun.training_step))
-    batch.close("done")
-    session_id = begun.head.session_id
-    try:
-        log.append_events(session_id, batch.events, expected_step=begun.head.step)
-    except AppendUncertainError:
-        receipt = log.reconcile(session_id)
-        if receipt is None or receipt.event_digest != batch.head.digest:
-            raise
+    batch = EventBatch(begun.head, wall_clock_us, root=begun.root.copy())
+    batch.add(CheckpointCommitted(bytes.fromhex(manifest_digest), begun.training_step), ACTOR)
+    batch.close("done", ACTOR)
+    batch.append_to(log)
 
 
 def is_committed(log: EventLog, ref: CheckpointRef, training: str) -> bool:
@@ -126,27 +119,50 @@ def is_committed(log: EventLog, ref: CheckpointRef, training: str) -> bool:
     )
 
 
+def is_known(log: EventLog, set_id: str) -> bool:
+    """Whether the log was told of this set; each is, before its first object is stored."""
+    try:
+        log.session_info(session_of_set(set_id))
+    except SessionNotFoundError:
+        return False
+    return True
+
+
 def give_up_open_sets(log: EventLog, training: str) -> list[str]:
     """End the sets of this training that were begun and never committed; their ids.
 
     Who claimed the training does so before anything else: a trainer that is still about to commit
     one is fenced by it. Idempotent.
     """
-    given_up = []
-    for info in log.list_sessions(SessionFilter(environment=CHECKPOINT, status="open")):
-        records = list(log.read_session(info.session_id))
-        seed = decode_record(records[0]).body
-        if not (isinstance(seed, SessionSeeded) and seed.training_session == training):
-            continue
-        head = records[-1].digest
-        name = info.session_id
-        log.take_over([name], stands_on={name: head}, reason="given up", heads={name: info.head})
-        claimed = list(log.read_session(name))
-        batch = _Batch(log.session_info(name).head, MerkleRoot(record.data for record in claimed))
-        batch.close("given up")
-        log.append_events(name, batch.events, expected_step=batch.head.step - 1)
-        given_up.append(name.removeprefix(_PREFIX))
-    return given_up
+    names = [
+        info.session_id
+        for info in log.list_sessions(SessionFilter(environment=CHECKPOINT, status="open"))
+    ]
+    return [name.removeprefix(_PREFIX) for name in names if _give_up(log, name, training)]
+
+
+def _give_up(log: EventLog, name: str, training: str) -> bool:
+    info = log.session_info(name)
+    seed = decode_record(next(iter(log.read_session(name, 0, 1)))).body
+    if not (isinstance(seed, SessionSeeded) and seed.training_session == training):
+        return False
+    if info.status != "open":
+        return False
+    head = info.head
+    try:
+        log.take_over(
+            [name], stands_on={name: head.digest}, reason="given up", heads={name: head}
+        )
+    except StepConflictError:
+        # Its trainer may have been quicker: then it is committed.
+        if log.session_info(name).status == "open":
+            raise
+        return False
+    root = MerkleRoot(record.data for record in log.read_session(name))
+    batch = EventBatch(log.session_info(name).head, wall_clock_us, root=root)
+    batch.close("given up", ACTOR)
+    batch.append_to(log)
+    return True
 
 
 def note_value(ref: CheckpointRef) -> dict[str, object]:
@@ -159,47 +175,7 @@ def read_notes(log: EventLog, training: str) -> Iterator[SetNote]:
     for record in log.read_session(training):
         if record.prefix.kind != "annotated":
             continue
-        body = decode_record(record).body
-        if isinstance(body, Annotated) and body.name in (KEPT, RESTORED):
-            yield SetNote(
-                body.name, _ref_in(training, record.prefix.step, body), record.prefix.step
-            )
-
-
-def _ref_in(training: str, step: int, body: Annotated) -> CheckpointRef:
-    """The set that a note is on. The log is proven, but anyone may have written such a note."""
-    data = body.value.data
-    value = read_content(body.value.media_type, data) if isinstance(data, bytes) else None
-    try:
-        if isinstance(value, dict) and re.fullmatch("[0-9a-f]{64}", value["manifest"]):
-            number = operator.index(value["training_step"])
-            return CheckpointRef(number, check_id(value["id"], "an id"), value["manifest"])
-    except (KeyError, TypeError, ValueError):
-        pass
-    raise CheckpointError(
-        f"the note {body.name!r} names no set",
-        hint="give notes of your own another name",
-        session_id=training,
-        step=step,
-    )
-
-
-class _Batch:
-    """Events that go on from a head, to be appended together."""
-
-    def __init__(self, head: LineHead, root: MerkleRoot | None = None) -> None:
-        self.head = head
-        self.root = MerkleRoot() if root is None else root
-        self.events: list[EncodedEvent] = []
-
-    def add(self, body: Body) -> None:
-        event = Event.following(
-            self.head, body, event_id=mint_event_id(), time=wall_clock_us(), actor="trainer"
-        )
-        encoded = encode_event(event)
-        self.events.append(encoded)
-        self.root.add(encoded.data)
-        self.head = LineHead(event.session_id, event.step, event.attempt, encoded.digest)
-
-    def close(self, reason: str) -> None:
-        self.add(SessionClosed(reason, self.root.count, self.root.root()))
+        event = decode_record(record)
+        if isinstance(event.body, Annotated) and event.body.name in (KEPT, RESTORED):
+            ref = NoteFields(event).ref("id")
+            yield SetNote(event.body.name, ref, record.prefix.step)

@@ -6,21 +6,24 @@ without fencing anyone; that process then sees the open calls. Used by trainings
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
-from eventlog.codec import encode_event
 from eventlog.errors import (
     CheckpointError,
+    FencedError,
     IntegrityError,
     SessionNotFoundError,
     SteplogError,
     StepNotFoundError,
 )
-from eventlog.event import FIRST_ATTEMPT, Event, LineHead, Restore, SessionForked
-from eventlog.ids import mint_event_id, mint_session_id
+from eventlog.event import FIRST_ATTEMPT, LineHead, Restore, SessionForked
+from eventlog.ids import mint_session_id
 from eventlog.log import EventLog
+from eventlog.recording.event_batch import EventBatch
 from eventlog.recording.session_writer import wall_clock_us
 from eventlog.training_facts import FORKED_FOR
+from snapshots.set_journal import ACTOR
 from snapshots.set_positions import began_after
 from snapshots.set_record import SetRecord
 from snapshots.training_members import members_of
@@ -60,7 +63,10 @@ def rewind_sessions(log: EventLog, record: SetRecord, attempt: int) -> None:
         restore=Restore(record.training, attempt),
     )
     for name in record.sessions:
-        log.release(name)
+        # Its own process may have taken it up already, where it was rewound to. Another restore
+        # has claimed the training before: this one's next note in the training session fails.
+        with suppress(FencedError):
+            log.release(name)
 
 
 def fork_sessions(log: EventLog, record: SetRecord, training: str) -> dict[str, str]:
@@ -85,14 +91,9 @@ def sessions_since(log: EventLog, record: SetRecord) -> Iterator[str]:
 def _fork(log: EventLog, session_id: str, step: int, digest: bytes, training: str) -> str:
     branch_id = mint_session_id()
     changes: Mapping[str, str] = {FORKED_FOR: training}
-    event = Event.following(
-        LineHead(branch_id, step, FIRST_ATTEMPT, digest),
-        SessionForked(session_id, step, None, changes),
-        event_id=mint_event_id(),
-        time=wall_clock_us(),
-        actor="trainer",
-    )
-    log.append_events(branch_id, [encode_event(event)], expected_step=step)
+    batch = EventBatch(LineHead(branch_id, step, FIRST_ATTEMPT, digest), wall_clock_us)
+    batch.add(SessionForked(session_id, step, None, changes), ACTOR)
+    batch.append_to(log)
     return branch_id
 
 
