@@ -86,7 +86,7 @@ def test_tensors_cut_at_random_are_put_together(
     monkeypatch.setattr(placed_file, "SPAN_BYTES", 64)
     chance = Random(8)
     tensors, blocks = {}, {}
-    for number in range(scaled(150, 3000)):
+    for number in range(scaled(150, 1000)):
         shape = tuple(chance.randint(0, 7) for _ in range(chance.randint(0, 4)))
         dtype = chance.choice(("uint8", "int16", "float32", "complex64"))
         data = chance.randbytes(tensor_bytes(dtype, shape))
