@@ -12,6 +12,8 @@ _LINE: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")
 _PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _CUT: Final = re.compile(r"--[0-9a-f]{16}")
 _CUT_CHARACTERS: Final = 40
+_PIN_ROOM: Final = 57
+"""What is left of the 64 characters of a pin's name after `branch-`."""
 
 
 def check_line(value: str) -> str:
@@ -36,10 +38,23 @@ def line_of_policies(session_id: str) -> str:
     return f"policies-{_slug(session_id)}"
 
 
+def pin_of_branch(session_id: str) -> str:
+    """The pin on the set that this training branched from, in the other training's line.
+
+    Each branch has its own, so that letting one go leaves the set to the rest.
+    """
+    slug = _slug(session_id)
+    return f"branch-{slug if len(slug) <= _PIN_ROOM else _cut(session_id, _PIN_ROOM - 18)}"
+
+
 def _slug(session_id: str) -> str:
     # An id that ends as a cut one does is cut too: so no plain id is another's slug.
     if _PLAIN.fullmatch(session_id) and _CUT.fullmatch(session_id[-18:]) is None:
         return session_id
-    readable = re.sub(r"[^a-z0-9]+", "-", session_id.lower()).strip("-")[:_CUT_CHARACTERS]
+    return _cut(session_id, _CUT_CHARACTERS)
+
+
+def _cut(session_id: str, characters: int) -> str:
+    readable = re.sub(r"[^a-z0-9]+", "-", session_id.lower()).strip("-")[:characters]
     digest = sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{readable.rstrip('-') or 'x'}--{digest}"

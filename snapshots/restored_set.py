@@ -32,11 +32,13 @@ class RestoredSet:
         """Ids of the sessions to resume, each by the id of the session in the set: themselves, or
         the branches that were made of them."""
         self.later_sessions = later_sessions
-        """The training's sessions that began after the set's cut; they are left as they are."""
+        """The training's sessions that began after the set's cut; they are left as they are. In a
+        training that branches, those it has already, as from a branching that was broken off."""
         self.progress = progress
         """What `checkpoint(progress=...)` was given."""
         self.policy = record.policy
-        """The label of the policy version that was the newest then."""
+        """The label of the policy version that these weights go by: the training's `policy` then.
+        In a branch it is a label of the training branched from."""
         self.adopted = None if record.adopted is None else Path(record.adopted.folder)
         """The adopted folder, its files compared; None for a set with weights of its own."""
         self._random = random
