@@ -36,7 +36,7 @@ MINOR: Final = ("WHY", "KEPT", "CHECKPOINT", "PUBLISHED", "STEP", "TRAINING")
 
 @app.callback()
 def policy() -> None:
-    """List the policy versions that trainings published, or go back.
+    """List the policy versions of trainings, or go back to one.
 
     Needs no torch.
     """
