@@ -66,6 +66,7 @@ if TYPE_CHECKING:  # The one place for it: a lazy face still shows its names to 
     from snapshots.checkpoint_config import CheckpointConfig
     from snapshots.policy import AtEnd, EveryN
     from snapshots.sample_order import SampleOrder
+    from snapshots.training_run import TrainingRun
 
 __all__ = [
     "AtEnd",
@@ -82,6 +83,7 @@ __all__ = [
     "SessionFilter",
     "SessionRecorder",
     "SteplogError",
+    "TrainingRun",
     "Workspace",
     "__version__",
     "errors",
@@ -104,6 +106,7 @@ _HOMES: Final = {
     "SessionFilter": ("eventlog.log", "SessionFilter"),
     "SessionRecorder": ("eventlog.recorder", "SessionRecorder"),
     "SteplogError": ("eventlog.errors", "SteplogError"),
+    "TrainingRun": ("snapshots.training_run", "TrainingRun"),
     "Workspace": ("replay.workspace", "Workspace"),
     "__version__": ("eventlog.version", "VERSION"),
     "open_workspace": ("replay.workspace", "open_workspace"),
