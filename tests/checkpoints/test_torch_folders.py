@@ -329,6 +329,20 @@ def test_torch_and_safetensors_read_what_is_exported(
         assert fingerprint(loaded) == fingerprint(state["model"])
 
 
+def test_a_version_that_is_stored_as_a_difference_is_exported_whole(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    weights = torch.randn(100_000).bfloat16()
+    save({"w": weights}, ShardWriter(store, step=1, delta=True))
+    weights[::50] += 1
+    ref = save({"w": weights}, ShardWriter(store, step=2, delta=True))
+    assert store.read_manifest(ref).ancestor is not None
+    export_checkpoint(store, ref, tmp_path / "out")
+    found = safetensors.load_file(tmp_path / "out" / "model.safetensors")
+    assert fingerprint(found) == fingerprint({"w": weights})
+
+
 def test_what_safetensors_wrote_loads_into_a_model(store: CheckpointStore, tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
     model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3))
