@@ -49,7 +49,7 @@ VERBS: Final = {
     "close": Verb("close", "Claim an open session whose writer is gone, and close it."),
     "snapshot": Verb("snapshot", "List the snapshots that are kept, or take one."),
     "checkpoint": Verb("checkpoint", "List, check, compare and name torch checkpoints."),
-    "policy": Verb("policy", "List a training's policy versions, or go back to one."),
+    "policy": Verb("policy", "List the policy versions of trainings, or go back to one."),
     "topic": Verb("topic", "Make a topic in Kafka that keeps what it is given."),
     "mirror": Verb("mirror", "Bring the local copy of a log in Kafka up to date."),
     "doctor": Verb("doctor", "Say what is wrong with the installation or the workspace."),
