@@ -52,15 +52,25 @@ def restore_random(
     another kind of generator, names that are missing or too many, a library that is not installed,
     another number of CUDA devices. A value of `reseeded` sets what is loaded here to fresh seeds.
     """
+    for apply in _applies(value, generators):
+        apply()
+
+
+def require_random(
+    value: Mapping[str, object], generators: Mapping[str, object] | None = None
+) -> None:
+    """Raise `StateError` where `restore_random` would; nothing is set."""
+    _applies(value, generators)
+
+
+def _applies(value: Mapping[str, object], generators: Mapping[str, object] | None) -> list[Apply]:
     named = {} if generators is None else generators
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         raise StateError(
             "this is not a random state that this steplog knows",
             hint="give what `capture_random` returned; a newer steplog may have saved it",
         )
-    applies = _fresh_seeds(value["seed"], named) if "seed" in value else _checked(value, named)
-    for apply in applies:
-        apply()
+    return _fresh_seeds(value["seed"], named) if "seed" in value else _checked(value, named)
 
 
 def reseeded(seed: int, rank: int) -> dict[str, object]:

@@ -15,8 +15,9 @@ from eventlog.recorder import SessionRecorder
 from snapshots.adopted_folder import require_unchanged
 from snapshots.checkpoint_manifest import CheckpointRef, Manifest
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.random_state import require_random
 from snapshots.restored_set import RestoredSet
-from snapshots.set_journal import RESTORED, is_committed, note_value, read_notes
+from snapshots.set_journal import RESTORED, is_committed, is_known, note_value, read_notes
 from snapshots.set_record import RANK_STATES, SetRecord
 from snapshots.set_restoring import (
     fork_sessions,
@@ -84,13 +85,27 @@ class SetRestorer:
         """The set that was committed or restored last, by the log; None where none ever was.
 
         Raises `CheckpointIncompleteError` where the log holds one for committed whose files are
-        gone: to begin from nothing then would be a silent loss.
+        gone, `CheckpointError` where the files have one that the log does not know: to begin from
+        nothing, or from an older one, would be a silent loss.
         """
+        self._refuse_unknown_sets()
         for note in reversed(list(read_notes(self._log, self._training))):
             if note.name == RESTORED or is_committed(self._log, note.ref, self._training):
                 self._store.read_manifest(note.ref)
                 return note.ref
         return None
+
+    def _refuse_unknown_sets(self) -> None:
+        for ref in self._store.list_checkpoints():
+            if is_known(self._log, ref.id) or self._store.read_manifest(ref).set is None:
+                continue
+            raise CheckpointError(
+                f"set {ref.id} of training {self._training!r} (step {ref.training_step}) is not of "
+                "this log: the log does not know it",
+                hint="open the workspace that the set was made in; an older copy of a log lacks "
+                "what it was given last",
+                step=ref.training_step,
+            )
 
     def find(self, set_id: str) -> CheckpointRef:
         """The committed set of this id. Raises `CheckpointIncompleteError`."""
@@ -108,12 +123,16 @@ class SetRestorer:
     ) -> RestoredSet:
         """Go on from the set in its own training; a collective."""
         asked = self._ranks.agree(lambda: _Into.of(into))
-        manifest = self._begin(ref, recorder)
+        manifest = self._begin(ref)
         record = _record_of(manifest)
         own = self._load(ref, asked)
 
         def bring_sessions_back() -> tuple[str, ...]:
             assert recorder is not None, "rank 0 has claimed the training"
+            # Fails where another trainer has claimed the training since. Not before all has come
+            # back: a set that could not be restored is not what the training goes on from.
+            recorder.annotate(RESTORED, note_value(ref))
+            self._store.move_head(ref)
             rewind_sessions(self._log, record, recorder.attempt)
             return tuple(sessions_since(self._log, record))
 
@@ -144,8 +163,8 @@ class SetRestorer:
         sessions = self._ranks.ask(branch_sessions)
         return self._finish(manifest, record, sessions, (), own, asked)
 
-    def _begin(self, ref: CheckpointRef, recorder: SessionRecorder | None) -> Manifest:
-        """Settle on the set and show that this is its log, and this trainer the training's."""
+    def _begin(self, ref: CheckpointRef) -> Manifest:
+        """Settle on the set, and show that this is its log."""
 
         def begin() -> None:
             manifest = self._store.read_manifest(ref)
@@ -179,6 +198,7 @@ class SetRestorer:
         rank, world_size = self._ranks.rank, self._ranks.world_size
         randoms = [one.random for one in states]
         random = random_for_rank(randoms, rank, world_size, asked.reseed)
+        require_random(random, asked.generators)
         return _Own(states, random, states[rank % len(states)].progress)
 
     def _load_own(self, own: _Own, asked: _Into) -> None:

@@ -70,7 +70,7 @@ class Trained(NamedTuple):
             }
         if self.extra:
             tree[EXTRA] = {name: _plain_extra(one) for name, one in self.extra.items()}
-        return _gathered(tree) if whole else tree
+        return gathered(tree) if whole else tree
 
     def load_from(self, reader: ShardReader, ranks: Ranks) -> None:
         """Bring back what was saved of these; a collective.
@@ -171,11 +171,12 @@ def _plain_extra(value: Any) -> Any:
     return value.state_dict() if isinstance(value, Stateful) else value
 
 
-def _gathered(value: Any) -> Any:
+def gathered(value: Any) -> Any:
+    """The same, with sharded tensors as the whole they are parts of; a collective."""
     if isinstance(value, DTensor):
         return value.full_tensor()
     if isinstance(value, Mapping):
-        return {key: _gathered(one) for key, one in value.items()}
+        return {key: gathered(one) for key, one in value.items()}
     return value
 
 

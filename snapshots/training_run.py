@@ -164,10 +164,17 @@ class TrainingRun:
         Raises `CheckpointError` where the save before is still under way, or what that met where
         nobody asked its handle; `FencedError` where another trainer has claimed the training.
         """
-        from snapshots.shard_state import Trained
+        from snapshots.shard_state import Trained, gathered
 
-        tree = Trained.of(model, optimizer, extra).to_tree(whole=not self._config.dist_checkpoint)
-        own = capture_training_state(scheduler, data, progress, generators)
+        # Where one rank has what cannot be kept, the others must not wait for it.
+        tree, own = self._ranks.agree(
+            lambda: (
+                Trained.of(model, optimizer, extra).to_tree(),
+                capture_training_state(scheduler, data, progress, generators),
+            )
+        )
+        if not self._config.dist_checkpoint:
+            tree = gathered(tree)
         return self._save(step, tree, own, sessions, None)
 
     def adopt(
@@ -187,7 +194,9 @@ class TrainingRun:
         the folder back as `.adopted`. The rest as for `checkpoint`.
         """
         adopted = self._ranks.ask(lambda: hash_folder(folder))
-        own = capture_training_state(scheduler, data, progress, generators)
+        own = self._ranks.agree(
+            lambda: capture_training_state(scheduler, data, progress, generators)
+        )
         return self._save(step, {}, own, sessions, adopted)
 
     def restore_latest(self, **into: Any) -> RestoredSet | None:
@@ -196,8 +205,8 @@ class TrainingRun:
         Takes what `checkpoint` takes, as objects to load into (an object left out is left alone),
         and `reseed` for another number of ranks. A collective. Weights, optimizer, scheduler and
         data come first, then the sessions, the random states last. Raises `CheckpointError` where
-        the set is damaged or of another log, `FencedError` where another trainer has claimed the
-        training or one of its sessions meanwhile.
+        the set is damaged or of another log, or a save is under way; `FencedError` where another
+        trainer has claimed the training or one of its sessions meanwhile.
         """
         ref = self._ranks.ask(self._restorer.find_latest)
         return None if ref is None else self._restore(ref, into)
@@ -218,6 +227,7 @@ class TrainingRun:
         other = CheckpointStore(self._place.folder, line_of_training(training))
         restorer = SetRestorer(self._log, other, training, self._ranks)
         ref = self._ranks.ask(lambda: restorer.find(set_id))
+        self._saver.refuse_overlap(ref.training_step)
         restored = restorer.branch(ref, self._name, self._recorder, into)
         return self._gone_on(restored)
 
@@ -249,6 +259,8 @@ class TrainingRun:
         return self._recorder.attempt
 
     def _restore(self, ref: CheckpointRef, into: Mapping[str, Any]) -> RestoredSet:
+        # A save under way would be committed after this, and be what is gone on from next time.
+        self._saver.refuse_overlap(ref.training_step)
         return self._gone_on(self._restorer.restore(ref, self._recorder, into))
 
     def _gone_on(self, restored: RestoredSet) -> RestoredSet:
