@@ -5,7 +5,7 @@
 #   PYTHON=/path/to/python3.12   another interpreter than the first that .ci/find_python.sh finds
 #   VENV=/elsewhere              another place for the environment
 #   WORKERS=4                    how many tests run at once
-#   ARGS="-k diff"               more arguments for pytest, or for `steplog demo`
+#   ARGS="-k diff"               more arguments for pytest, or for what the demo runs
 #   FOLDER=/data/kafka           where `make kafka` keeps its data
 #   PORT=19092                   the port of 127.0.0.1 where it answers; the next one is taken too
 
@@ -22,10 +22,11 @@ EDITABLE = $(if $(filter .venv,$(VENV)),--editable)
 SECOND = $(VENV)-second
 BENCH = $(VENV)-bench
 
-.PHONY: help demo kafka kafka-stop test test-full check format bench clean interpreter environment torch-environment second-environment
+.PHONY: help demo demo-train kafka kafka-stop test test-full check format bench clean interpreter environment torch-environment second-environment
 
 help:
 	@echo "make demo       the main job on the embedded default, in under a minute"
+	@echo "make demo-train a training that is killed again and again ends as one never killed; installs torch"
 	@echo "make kafka      a Kafka broker on this machine, until Ctrl-C"
 	@echo "make test       lint, types and the tests"
 	@echo "make test-full  the tests with every long property and kill test whole"
@@ -36,6 +37,9 @@ help:
 
 demo: environment
 	@$(RUN) -m replay.cli demo $(ARGS)
+
+demo-train: torch-environment
+	@PYTHONPATH="$(CURDIR)" $(RUN) examples/kill_training.py $(ARGS)
 
 # Needs Java 17 or later and Maven, else Docker; see docker/kafka-local/README.md.
 kafka: interpreter

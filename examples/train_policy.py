@@ -3,9 +3,10 @@
     python train_policy.py --workspace runs --steps 60
 
 Customers come to a desk with a complaint; the policy learns which tool answers it (REINFORCE, with
-a learned baseline). Every call is recorded with the policy version that made it. Sessions live over
-several updates, and a refund is answered one update after it was called: whenever a set is saved,
-some sessions are open, and some wait for an answer. What steplog adds is marked.
+a learned baseline). Sessions are recorded as in record_desk.py, each call with the policy version
+that made it. They live over several updates, and a refund is answered one update after it was
+called: whenever a set is saved some sessions are open, and some of those wait for an answer. The
+five marked lines are what makes the training go on as if it had never stopped.
 """
 
 import argparse
@@ -27,7 +28,7 @@ TRAINING = "desk-policy"
 RANKS = 2
 TASKS = 24  # in one epoch
 NEW_TASKS = 4  # for all ranks together, every other step
-SAVE_INTERVAL = 5
+SAVE_INTERVAL = PUBLISH_INTERVAL = 5
 TOOLS = ("refund", "resend", "voucher", "apologize")
 COMPLAINTS = ("broken", "lost", "late", "rude")  # TOOLS has the right answer to each
 
@@ -110,7 +111,7 @@ class Rollout:
         desk.state = session.state
         return cls(session, desk)
 
-    def play(self, policy: Policy, version: int) -> list[tuple[str, str, float]]:
+    def play(self, policy: Policy, version: str) -> list[tuple[str, str, float]]:
         """Make one call, or answer the one that is open; the decision whose reward is known.
 
         What a killed run left open is answered here too: the desk stands before the call then, and
@@ -127,7 +128,7 @@ class Rollout:
             self.session.record_tool_call(tool, {"for": complaint}, effects="idempotent")
             self.session.flush()  # The call is in the log before a set is saved.
             return []
-        with self.session.call(tool, {"for": complaint}, effects="idempotent") as call:  # 3
+        with self.session.call(tool, {"for": complaint}, effects="idempotent") as call:
             call.reward = reward = self.desk.use(tool)
         return [(complaint, tool, reward)]
 
@@ -143,7 +144,7 @@ def train(rank: int, place: str, steps: int, meeting: str) -> None:
     threading.Thread(target=end_with_launcher, daemon=True).start()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    policy = Policy()
+    policy, actor = Policy(), Policy()  # What is trained, and the version of it that acts.
     optimizer = torch.optim.AdamW(policy.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     tasks = steplog.SampleOrder(TASKS, batch_size=NEW_TASKS, seed=3, rank=rank, world_size=RANKS)
@@ -153,7 +154,7 @@ def train(rank: int, place: str, steps: int, meeting: str) -> None:
 
     config = steplog.CheckpointConfig(save_interval=SAVE_INTERVAL, keep_last_n=2)
     with steplog.open_workspace(place) as ws, ws.training(TRAINING, config=config) as run:  # 2
-        restored = run.restore_latest(**parts)  # 4
+        restored = run.restore_latest(**parts)  # 3
         done, names = (restored.step, restored.progress) if restored else (0, [])
         if rank == 0:
             if restored:
@@ -165,14 +166,20 @@ def train(rank: int, place: str, steps: int, meeting: str) -> None:
         dist.barrier()  # Nothing new begins before.
         rollouts = [Rollout.resume(ws, restored.sessions[name]) for name in names]
 
+        acting = restored.policy if restored else run.publish_policy(0, policy)
+        run.restore_policy(acting, actor)
+
         for step in range(done + 1, steps + 1):
             if step % 2:
                 epoch = tasks.epoch
                 rollouts += [Rollout.begin(ws, one, epoch, step) for one in tasks.next_batch()]
-            decisions = [one for rollout in rollouts for one in rollout.play(policy, step - 1)]
+            decisions = [one for rollout in rollouts for one in rollout.play(actor, acting)]
             rollouts = [rollout for rollout in rollouts if not rollout.end_if_done()]
             update(policy, optimizer, decisions, rank, step)
             scheduler.step()
+            if step % PUBLISH_INTERVAL == 0:
+                acting = run.publish_policy(step, policy)  # 4
+                actor.load_state_dict(policy.state_dict())
             if run.is_due(step) or step == steps:
                 run.checkpoint(  # 5
                     step, **parts, progress=[one.session.session_id for one in rollouts]

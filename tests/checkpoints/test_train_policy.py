@@ -21,12 +21,16 @@ import steplog
 from examples.kill_training import TASKS, Ending, history, samples
 from snapshots.checkpoint_lines import line_of_training
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.policy_versions import read_published
 
 STEPS = 60
 DEADLINE_S = 500
 AGAIN = "run the same command again"
 
-SAVING = ("begin", "begun", "object", "objects", "manifest", "commit", "committed", "head")
+SAVING = (
+    *("begin", "begun", "object", "objects", "manifest", "commit", "committed", "head"),
+    *("publish", "published"),
+)
 RESTORING = ("restore", "loaded", "rewind", "rewound", "void", "voided", "resumed")
 OF_ALL_RANKS = ("object", "objects", "restore", "loaded", "resumed")
 """Points that rank 1 comes to as well; the others are what rank 0 does for all."""
@@ -133,6 +137,14 @@ def test_a_set_holds_sessions_in_an_open_call_and_others(told: tuple[Path, Endin
             for name, one in record.sessions.items()
         ]
     assert 0 < last.count("tool_called") < len(last)
+
+
+def test_every_call_names_a_version_that_was_published(told: tuple[Path, Ending]) -> None:
+    named = {str(call[2]) for one in history(told[0] / "killed") for call in one.calls}
+    with steplog.open_workspace(told[0] / "killed", create=False) as ws:
+        published = {one.label for one in read_published(ws.log, "desk-policy") if one.standing}
+    assert named <= published
+    assert published == {str(version) for version in range(0, STEPS + 1, 5)}
 
 
 def test_killed_at_points_of_a_seed_it_ends_the_same(

@@ -27,6 +27,7 @@ import examples.train_policy
 import replay.workspace
 import snapshots.checkpoint_store
 import snapshots.object_folder
+import snapshots.shard_policies
 import snapshots.shard_restoring
 import snapshots.shard_saver
 import snapshots.shard_state
@@ -37,6 +38,8 @@ POINTS: Final[dict[str, _Point]] = {
     # Where it is, and whether the kill comes before it is done (else right after).
     "append": (eventlog.recording.session_writer.SessionWriter, "submit", False),
     "update": (examples.train_policy, "update", False),
+    "publish": (snapshots.shard_policies, "record_publication", True),
+    "published": (snapshots.shard_policies, "record_publication", False),
     "begin": (snapshots.training_run, "begin_set", True),
     "begun": (snapshots.training_run, "begin_set", False),
     "object": (snapshots.object_folder.ObjectFolder, "write_object", False),
