@@ -1,0 +1,267 @@
+"""Two trainers of one training: whoever claimed it last goes on, the other finds out.
+
+The older one is stopped at a point of its save or restore, in a thread, until the newer one has
+claimed the training or restored it. Nothing here depends on who is faster.
+"""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
+
+from eventlog.errors import FencedError  # noqa: E402
+from eventlog.event import SessionResumed  # noqa: E402
+from eventlog.log import SessionFilter  # noqa: E402
+from eventlog.recorder import SessionRecorder  # noqa: E402
+from replay.workspace import Workspace, open_workspace  # noqa: E402
+from snapshots import set_keeping, shard_restoring  # noqa: E402
+from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
+from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
+from snapshots.object_folder import ObjectFolder  # noqa: E402
+from snapshots.set_journal import CHECKPOINT, is_committed  # noqa: E402
+from snapshots.training_run import TrainingRun  # noqa: E402
+from tests.support.set_toy import Toy, toy_at  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
+
+NAME = "run"
+BACKGROUND = CheckpointConfig(async_save=True)
+WAIT_S = 30
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with open_workspace(tmp_path / "ws") as opened:
+        yield opened
+
+
+@pytest.fixture
+def other(tmp_path: Path, ws: Workspace) -> Iterator[Workspace]:
+    """The same workspace as another process has it."""
+    with open_workspace(tmp_path / "ws") as opened:
+        yield opened
+
+
+class Gate:
+    """A point that one trainer waits at, once: `reached`, until `open`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+        real = getattr(owner, name)
+
+        def wait(*arguments: Any, **named: Any) -> Any:
+            if not self.reached.is_set():
+                self.reached.set()
+                assert self.open.wait(WAIT_S)
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, wait)
+
+
+POINTS: list[tuple[Any, str]] = [
+    (ObjectFolder, "keep_objects"),
+    (CheckpointStore, "keep_manifest"),
+    (SessionRecorder, "annotate"),
+    (set_keeping, "commit_set"),
+]
+
+
+def first_set(ws: Workspace) -> SessionRecorder:
+    session = ws.record("env", environment="toy", state={"n": 0}, training=NAME)
+    play(session)
+    with ws.training(NAME) as run:
+        toy = Toy()
+        toy.advance()
+        run.checkpoint(1, **toy.objects())
+    return session
+
+
+def play(session: SessionRecorder) -> None:
+    call = session.record_tool_call("add", {})
+    session.record_tool_return(call, call, state={"n": call})
+
+
+def goes_on(ws: Workspace, run: TrainingRun, step: int) -> None:
+    """The newer trainer restores this step and saves the next, and all is in order then."""
+    toy = Toy()
+    restored = run.restore_latest(**toy.objects())
+    assert restored is not None
+    assert restored.step == step
+    toy.step = step
+    assert toy.seen() == toy_at(step)
+    toy.advance()
+    ref = run.checkpoint(step + 1, **toy.objects()).wait(WAIT_S)
+    assert run.checkpoints.head() == ref
+    assert is_committed(ws.log, ref, NAME)
+
+
+def in_order(ws: Workspace, committed: int) -> None:
+    sets = list(ws.sessions(SessionFilter(environment=CHECKPOINT)))
+    ended = [info for info in sets if info.status == "closed"]
+    kinds = [[event.kind for event in ws.events(info.session_id)] for info in ended]
+    assert sum("checkpoint_committed" in one for one in kinds) == committed
+    assert all(report.verdict == "ok" for report in ws.check())
+
+
+@pytest.mark.parametrize(("owner", "point"), POINTS, ids=[name for _, name in POINTS])
+@pytest.mark.parametrize("background", [False, True], ids=["", "async"])
+def test_claimed_while_the_other_saves(
+    ws: Workspace,
+    other: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    point: str,
+    background: bool,
+) -> None:
+    """Its set is never committed, and it is told; the files it left behind hurt nobody."""
+    first_set(ws)
+    gate: list[Gate] = []
+
+    def older() -> None:
+        config = CheckpointConfig(async_save=background)
+        with ws.training(NAME, config=config) as run:
+            toy = Toy()
+            run.restore_latest(**toy.objects())
+            toy.step = 1
+            toy.advance()
+            gate.append(Gate(monkeypatch, owner, point))
+            started.set()
+            run.checkpoint(2, **toy.objects()).wait(WAIT_S)
+
+    started = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(older)
+        assert started.wait(WAIT_S)
+        assert gate[0].reached.wait(WAIT_S)
+        with other.training(NAME) as run:
+            gate[0].open.set()
+            with pytest.raises(FencedError):
+                ended.result(WAIT_S)
+            goes_on(other, run, 1)
+    in_order(other, committed=2)
+    with other.training(NAME) as run:
+        goes_on(other, run, 2)
+
+
+def test_claimed_while_the_other_trains(ws: Workspace, other: Workspace) -> None:
+    """It finds out by its next save, and its end does not end the training of the other."""
+    first_set(ws)
+    with pytest.raises(FencedError), ws.training(NAME) as older:  # noqa: PT012
+        toy = Toy()
+        older.restore_latest(**toy.objects())
+        with other.training(NAME) as run:
+            for _ in range(2):
+                with pytest.raises(FencedError):
+                    older.checkpoint(2, **toy.objects())
+                with pytest.raises(FencedError):
+                    older.restore_latest(**toy.objects())
+            goes_on(other, run, 1)
+            older.checkpoint(3, **toy.objects())
+    in_order(other, committed=2)
+    with other.training(NAME) as run:
+        goes_on(other, run, 2)
+    assert ws.session(NAME).status == "closed"
+
+
+def test_committed_just_before_it_is_given_up(
+    ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer trainer has seen the open set, and the older commits it before it is claimed."""
+    first_set(ws)
+    gate = Gate(monkeypatch, set_keeping, "commit_set")
+    take_over = other.log.take_over
+
+    def late(names: Any, **wish: Any) -> Any:
+        if names[0].startswith("checkpoint/"):
+            gate.open.set()
+            assert ended.result(WAIT_S) is None
+        return take_over(names, **wish)
+
+    monkeypatch.setattr(other.log, "take_over", late)
+
+    def older() -> None:
+        run = ws.training(NAME)
+        run.__enter__()
+        toy = Toy()
+        run.restore_latest(**toy.objects())
+        toy.step = 1
+        toy.advance()
+        run.checkpoint(2, **toy.objects())
+
+    with ThreadPoolExecutor(1) as pool:
+        ended: Future[None] = pool.submit(older)
+        assert gate.reached.wait(WAIT_S)
+        with other.training(NAME) as run:
+            assert ended.done()
+            goes_on(other, run, 2)
+    in_order(other, committed=3)
+
+
+@pytest.mark.parametrize("point", ["note_value", "rewind_sessions", "sessions_since"])
+def test_claimed_while_the_other_restores(
+    ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """The claims of a restore carry its attempt: the older changes no session any more."""
+    session = first_set(ws)
+    play(session)
+    gate = Gate(monkeypatch, shard_restoring, point)
+
+    def older() -> None:
+        with ws.training(NAME) as run:
+            toy = Toy()
+            run.restore_latest(**toy.objects())
+            toy.advance()
+            run.checkpoint(9, **toy.objects())
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(older)
+        assert gate.reached.wait(WAIT_S)
+        with other.training(NAME) as run:
+            toy = Toy()
+            restored = run.restore_latest(**toy.objects())
+            assert restored is not None
+            again = other.resume("env")
+            play(again)
+            gate.open.set()
+            with pytest.raises(FencedError):
+                ended.result(WAIT_S)
+            play(again)  # not fenced
+            ref = run.checkpoint(2, **toy.objects()).wait(WAIT_S)
+            record = run.checkpoints.read_manifest(ref).set
+            assert record is not None
+            assert record.sessions["env"].event_digest == again.event_digest
+    in_order(other, committed=2)
+    with other.training(NAME) as run:
+        restored = run.restore_latest(**Toy().objects())
+        assert restored is not None
+        assert restored.set_id == ref.id
+
+
+def test_a_session_taken_up_before_it_is_released(
+    ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own process was quicker: it stands where it was rewound to, and the restore goes on."""
+    session = first_set(ws)
+    stood = session.step
+    play(session)
+    release = ws.log.release
+    taken: list[SessionRecorder] = []
+
+    def late(name: str, *more: Any) -> Any:
+        if name == "env":
+            taken.append(other.resume(name))
+        return release(name, *more)
+
+    monkeypatch.setattr(ws.log, "release", late)
+    with ws.training(NAME) as run:
+        goes_on(ws, run, 1)
+        play(taken[0])
+        claims = [e.body for e in ws.events("env") if isinstance(e.body, SessionResumed)]
+        assert claims[0].restore is not None
+        assert claims[0].from_step == stood
+    in_order(ws, committed=2)
