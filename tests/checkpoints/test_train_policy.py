@@ -90,17 +90,19 @@ def require_same(told: tuple[Path, Ending], workspace: Path, last_lines: list[st
 
 
 def random_kills(seed: int) -> list[str]:
-    """Rank 0, rank 1 and the launcher; in a save, in a restore, in the middle of training."""
+    """Of ranks and launcher alike: one in training, then in saves, in restores, and anywhere."""
     chance = random.Random(seed)
-    kills = []
-    for points in (SAVING, RESTORING, ("append", "update"), SAVING, ("call",), RESTORING):
+    places = [SAVING, SAVING, RESTORING, RESTORING, ("append", "call")]
+    victims = ["0", "1", "0launcher"] * 2
+    chance.shuffle(places)
+    chance.shuffle(victims)
+    kills = [f"{victims[-1]}:update:{chance.randint(6, 20)}"]
+    for points, who in zip(places, victims, strict=False):
+        if who == "1" and points in (SAVING, RESTORING):
+            points = tuple(point for point in points if point in OF_ALL_RANKS)
         point = chance.choice(points)
-        rank = chance.choice((0, 1)) if point in (*OF_ALL_RANKS, "append", "update", "call") else 0
-        times = {"append": 150, "update": 20, "call": CALLS_OF_A_RUN // 3}
-        often = 1 if points is RESTORING else times.get(point, 2)
-        who = chance.choice((f"{rank}", "0launcher"))
+        often = {"append": 100, "call": CALLS_OF_A_RUN // 4}.get(point, 1)
         kills.append(f"{who}:{point}:{chance.randint(1, often)}")
-    chance.shuffle(kills)
     return kills
 
 
@@ -155,6 +157,7 @@ def test_killed_at_points_of_a_seed_it_ends_the_same(
         folder = tmp_path / str(seed)
         kills = random_kills(seed)
         runs = run_killed(folder, kills)
+        assert len(runs) > 3
         for kill, lines in zip(kills, runs, strict=False):
             assert "launcher" in kill or "weights" in lines[-2] or AGAIN in lines[-1], (kill, lines)
         require_same(told, folder / "workspace", runs[-1])
