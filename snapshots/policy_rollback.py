@@ -30,12 +30,12 @@ def roll_back(
     log: EventLog,
     store: CheckpointStore,
     training: str,
-    name: str,
+    name: int | str,
     reason: str,
     *,
     clock_us: Callable[[], int],
 ) -> WentBack:
-    """Go back to the version of this label or number; `store` is the training's policy line.
+    """Go back to the version of this label, or number; `store` is the training's policy line.
 
     Its checkpoint is verified in place before anything is written. Idempotent: what is in use
     already is not recorded twice. Raises `ConfigError` for an unknown version or no reason,

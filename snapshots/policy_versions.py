@@ -57,7 +57,11 @@ class Published(NamedTuple):
 
 
 class RolledBack(NamedTuple):
-    """That an operator went back to a version, in a session of its own."""
+    """That an operator went back to a version, in a session of its own.
+
+    `published` is how many publications of the training the log had then: clocks do not say what
+    came first, as the operator's may be behind the trainer's.
+    """
 
     version: int
     label: str
@@ -65,6 +69,7 @@ class RolledBack(NamedTuple):
     reason: str
     time: int
     session: str
+    published: int
 
 
 class PolicyVersion(NamedTuple):
@@ -94,14 +99,20 @@ def policy_history(
 ) -> list[PolicyVersion]:
     """Every version in the order of publication; at most one is current.
 
-    `published` in the order of the training session, `rolled_back` in the log's: of several at one
-    time the last counts, and of a publication and a going back the latter, which knew of it.
+    `published` in the order of the training session, `rolled_back` in the log's. A publication that
+    one who went back did not know of came after it; of several who went back counts the one who
+    knew of most, then the last.
     """
-    last = next((one for one in reversed(published) if one.standing), None)
-    back = max(enumerate(rolled_back), key=lambda pair: (pair[1].time, pair[0]), default=None)
-    current, reason = None if last is None else last.ref, None
-    if back is not None and (last is None or back[1].time >= last.time):
-        current, reason = back[1].ref, back[1].reason
+    standing = [index for index, one in enumerate(published) if one.standing]
+    last = standing[-1] if standing else -1
+    back = max(
+        enumerate(rolled_back),
+        key=lambda pair: (pair[1].published, pair[1].time, pair[0]),
+        default=(0, None),
+    )[1]
+    current, reason = published[last].ref if standing else None, None
+    if back is not None and back.published > last:
+        current, reason = back.ref, back.reason
     listed: dict[CheckpointRef, PolicyVersion] = {}
     for one in published:
         is_current = one.ref == current
@@ -120,19 +131,22 @@ def policy_history(
     return list(listed.values())
 
 
-def find_version(history: Sequence[PolicyVersion], name: str) -> PolicyVersion:
-    """The version of this label; for a number that has several labels, the last that stands.
+def find_version(history: Sequence[PolicyVersion], name: int | str) -> PolicyVersion:
+    """The version of this label, as sessions name it; or of this number, the last that stands.
 
-    Raises `ConfigError` where there is none.
+    A number that was published once is the label too. Raises `ConfigError` where there is none.
     """
-    labelled = [one for one in history if one.label == name]
-    numbered = [one for one in history if str(one.version) == name]
-    for found in ([one for one in numbered if one.standing], labelled, numbered):
-        if found:
-            return found[-1]
+    if isinstance(name, str):
+        found = [one for one in history if one.label == name]
+    else:
+        number = require_version(name)
+        found = [one for one in history if one.version == number]
+        found = [one for one in found if one.standing] or found
+    if found:
+        return found[-1]
     known = ", ".join(one.label for one in history[-8:]) or "none"
     raise ConfigError(
-        f"no policy version {name!r} was published",
+        f"no policy version {str(name)!r} was published",
         hint=f"the last ones are: {known}; `steplog policy list` has all",
     )
 
@@ -186,7 +200,12 @@ def record_rollback(
         writer=log.writer_id,
         training_session=training,
     )
-    value = {"training": training, **_value(to.version, to.label, to.ref), "reason": reason}
+    value = {
+        "training": training,
+        **_value(to.version, to.label, to.ref),
+        "reason": reason,
+        "published": len(read_published(log, training)),
+    }
     batch.add(seed, "system")
     batch.add(Annotated(ROLLED_BACK, result_content(value)), "operator")
     batch.close("done")
@@ -242,6 +261,7 @@ def read_rolled_back(log: EventLog, training: str) -> list[RolledBack]:
                         fields.text("reason"),
                         event.time,
                         event.session_id,
+                        fields.number("published"),
                     )
                 )
     return found

@@ -75,7 +75,7 @@ class PolicyPublisher:
         self._saver.save(tree, step=number, commit=commit)
         return self._ranks.ask(lambda: labels[0])
 
-    def restore(self, name: str, model: object) -> PolicyVersion:
+    def restore(self, name: int | str, model: object) -> PolicyVersion:
         """Load the version of this label or number into the model."""
         found = self._ranks.ask(lambda: find_version(read_history(self._log, self._training), name))
         trained = self._ranks.agree(lambda: Trained.of(model, None, None))
@@ -89,7 +89,7 @@ class PolicyPublisher:
         trained.load_from(reader, self._ranks)
         return found
 
-    def go_back(self, name: str, reason: str) -> PolicyVersion:
+    def go_back(self, name: int | str, reason: str) -> PolicyVersion:
         """Make the version the one in use, for the log and for HEAD of the line."""
 
         def back() -> PolicyVersion:

@@ -13,6 +13,7 @@ from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.adopted_folder import require_unchanged
+from snapshots.checkpoint_lines import pin_of_branch
 from snapshots.checkpoint_manifest import CheckpointRef, Manifest
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.random_state import require_random
@@ -28,6 +29,7 @@ from snapshots.set_restoring import (
 from snapshots.shard_ranks import Ranks
 from snapshots.shard_reader import ShardReader
 from snapshots.shard_state import Trained
+from snapshots.training_members import members_of
 from snapshots.training_state import (
     TrainingState,
     decode_training_state,
@@ -149,19 +151,21 @@ class SetRestorer:
     ) -> RestoredSet:
         """Go on from the set in another training, `training`, with branches; a collective."""
         asked = self._ranks.agree(lambda: _Into.of(into))
-        manifest = self._begin(ref, None)
+        manifest = self._begin(ref)
         record = _record_of(manifest)
         own = self._load(ref, asked)
 
-        def branch_sessions() -> dict[str, str]:
+        def branch_sessions() -> tuple[dict[str, str], tuple[str, ...]]:
             assert recorder is not None, "rank 0 has claimed the training"
-            self._store.pin(f"branch-{ref.id}"[:64], ref)
-            branches = fork_sessions(self._log, record, training)
+            self._store.pin(pin_of_branch(training), ref)
+            # Fails where another trainer has claimed the training since: it then forks nothing.
             recorder.annotate("branched_from", {**note_value(ref), "training": self._training})
-            return branches
+            # Also those that a branching before this one has made, which went no further.
+            earlier = tuple(info.session_id for info in members_of(self._log, training))
+            return fork_sessions(self._log, record, training), earlier
 
-        sessions = self._ranks.ask(branch_sessions)
-        return self._finish(manifest, record, sessions, (), own, asked)
+        sessions, later = self._ranks.ask(branch_sessions)
+        return self._finish(manifest, record, sessions, later, own, asked)
 
     def _begin(self, ref: CheckpointRef) -> Manifest:
         """Settle on the set, and show that this is its log."""
@@ -177,10 +181,6 @@ class SetRestorer:
             require_same_log(self._log, ref.id, record)
             if record.adopted is not None:
                 require_unchanged(record.adopted)
-            if recorder is not None:
-                # Fails where another trainer has claimed the training since.
-                recorder.annotate(RESTORED, note_value(ref))
-                self._store.move_head(ref)
 
         self._ranks.ask(begin)
         return self._ranks.agree(lambda: self._store.read_manifest(ref))

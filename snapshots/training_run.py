@@ -57,6 +57,7 @@ class TrainingRun:
         self._config = config
         self._store = CheckpointStore(place.folder, line_of_training(name))
         self._entered = False
+        self._recorder: SessionRecorder | None = None
 
     @property
     def name(self) -> str:
@@ -80,8 +81,17 @@ class TrainingRun:
 
     @property
     def policy(self) -> str | None:
-        """The label of the policy version published last, or restored; None before any."""
+        """The label of the policy version that this trainer's weights go by; None before any.
+
+        That is the one it published last, the set's after a restore, the one it went back to with
+        its model. An operator who goes back changes `policy_in_use`, and no weights of a trainer.
+        """
         return self._policy
+
+    def policy_in_use(self) -> str | None:
+        """The label of the version in use, as the log says now: published last, or gone back to
+        since, by anyone; None before any. A collective."""
+        return self._policies.label_in_use()
 
     def __enter__(self) -> "TrainingRun":
         """Claim the training; a collective. Sets that an earlier trainer left half done are ended.
@@ -100,7 +110,6 @@ class TrainingRun:
             )
         self._entered = True
         self._ranks = Ranks(self._config.timeout_s)
-        self._recorder: SessionRecorder | None = None
         self._attempt = self._ranks.ask(self._claim)
         self._saver = ShardSaver(
             self._store, threads=self._config.num_async_workers, timeout_s=self._config.timeout_s
@@ -241,16 +250,23 @@ class TrainingRun:
         self._policy = self._policies.publish(version, model, self._recorder)
         return self._policy
 
-    def restore_policy(self, version: int | str, model: object) -> None:
-        """Load the weights of a published version, by number or label; a collective."""
-        self._policies.restore(str(version), model)
+    def restore_policy(self, version: int | str, model: object) -> str:
+        """Load the weights of a published version into any model; its label. A collective.
+
+        A text is the label; a number the version, of several labels the last that stands. `policy`
+        stays: the model may be another one than is trained.
+        """
+        return self._policies.restore(version, model).label
 
     def roll_back_policy(self, version: int | str, *, reason: str, model: object = None) -> str:
-        """Make an earlier version the one in use, load it into `model` if given; its label."""
-        found = self._policies.go_back(str(version), reason)
+        """Make an earlier version the one in use, load it into `model` if given; its label.
+
+        A collective. `policy` is that label only if the weights are: where `model` is given.
+        """
+        found = self._policies.go_back(version, reason)
         if model is not None:
             self._policies.restore(found.label, model)
-        self._policy = found.label
+            self._policy = found.label
         return found.label
 
     def _claim(self) -> int:
@@ -266,7 +282,8 @@ class TrainingRun:
     def _gone_on(self, restored: RestoredSet) -> RestoredSet:
         self._last_step = restored.step
         self._keeper.go_on_from(restored.set_id, restored.record)
-        self._policy = self._policies.label_in_use() or restored.policy
+        self._policies.label_in_use()  # HEAD of the policy line follows the log, also after a kill
+        self._policy = restored.policy
         return restored
 
     def _save(

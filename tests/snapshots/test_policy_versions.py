@@ -51,8 +51,9 @@ def published(number: int, at: int, *, standing: bool = True, label: str = "") -
     return Published(number, label or str(number), ref(number + 100 * at), at, 1, standing)
 
 
-def back(one: Published, at: int, reason: str = "r") -> RolledBack:
-    return RolledBack(one.version, one.label, one.ref, reason, at, f"session-{at}")
+def back(one: Published, known: int, reason: str = "r", at: int = 0) -> RolledBack:
+    """Somebody went back who knew of so many publications."""
+    return RolledBack(one.version, one.label, one.ref, reason, at, f"session-{known}", known)
 
 
 def current(history: list[PolicyVersion]) -> list[tuple[str, str | None]]:
@@ -63,17 +64,22 @@ def test_the_last_published_is_in_use_until_one_goes_back_and_publishes_again() 
     one, two, three = published(1, 10), published(2, 20), published(3, 30)
     assert current(policy_history([], [])) == []
     assert current(policy_history([one, two], [])) == [("2", None)]
-    assert current(policy_history([one, two], [back(one, 25, "bad")])) == [("1", "bad")]
-    assert current(policy_history([one, two, three], [back(one, 25)])) == [("3", None)]
-    twice = [back(one, 40, "a"), back(two, 50, "b")]
+    assert current(policy_history([one, two], [back(one, 2, "bad")])) == [("1", "bad")]
+    assert current(policy_history([one, two, three], [back(one, 2)])) == [("3", None)]
+    twice = [back(one, 3, "a"), back(two, 3, "b")]
     assert current(policy_history([one, two, three], twice)) == [("2", "b")]
-    assert current(policy_history([one, two, three], twice[::-1])) == [("2", "b")]
+    assert current(policy_history([one, two, three], twice[::-1])) == [("1", "a")]
+    later = [back(two, 3, "b", at=9), back(one, 3, "a", at=8)]
+    assert current(policy_history([one, two, three], later)) == [("2", "b")]
 
 
-def test_at_one_time_the_later_in_the_log_counts_and_going_back_knew_what_was_published() -> None:
-    one, two = published(1, 10), published(2, 20)
-    assert current(policy_history([one, two], [back(one, 20, "a")])) == [("1", "a")]
-    both = [back(one, 30, "a"), back(two, 30, "b")]
+def test_clocks_do_not_say_what_came_first() -> None:
+    """An operator's clock may be hours behind the trainer's, or before it."""
+    one, two, three = published(1, 10), published(2, 20), published(3, 30)
+    for at in (0, 15, 1000):
+        assert current(policy_history([one, two], [back(one, 2, at=at)])) == [("1", "r")]
+        assert current(policy_history([one, two, three], [back(one, 2, at=at)])) == [("3", None)]
+    both = [back(one, 1, "a", at=1000), back(two, 2, "b", at=5)]
     assert current(policy_history([one, two], both)) == [("2", "b")]
 
 
@@ -85,7 +91,7 @@ def test_what_was_given_up_stays_listed_and_is_not_in_use_by_itself() -> None:
         ("2", False, False),
     ]
     # An operator may still go to it.
-    assert current(policy_history([one, lost], [back(lost, 30)])) == [("2", "r")]
+    assert current(policy_history([one, lost], [back(lost, 2)])) == [("2", "r")]
 
 
 def test_the_same_checkpoint_published_again_is_one_version() -> None:
@@ -100,8 +106,12 @@ def test_a_version_is_found_by_label_and_by_number() -> None:
     again = published(2, 40, label="2~3")
     history = policy_history([published(1, 10), lost, again], [])
     assert find_version(history, "2~3").ref == again.ref
-    assert find_version(history, "2").ref == again.ref
-    assert find_version(policy_history([lost], []), "2").ref == lost.ref
+    assert find_version(history, 2).ref == again.ref
+    assert find_version(policy_history([lost], []), 2).ref == lost.ref
+    # A label is what sessions name, and always that one version.
+    assert find_version(history, "2").ref == lost.ref
+    with pytest.raises(ConfigError, match="a policy version is a number"):
+        find_version(history, -1)
     with pytest.raises(ConfigError, match="no policy version '3'") as error:
         find_version(history, "3")
     assert "2~3" in error.value.hint
@@ -175,6 +185,7 @@ def test_going_back_is_a_session_of_its_own_that_fences_nobody(
         "manifest": kept[1].digest,
         "training_step": 20,
         "reason": "it cheats",
+        "published": 3,
     }
     assert isinstance(close, SessionClosed)
     assert publish(ws, run, 4) == line_of(ws).head()
@@ -238,7 +249,8 @@ def test_a_restore_gives_up_what_was_published_after_its_set(
     again = publish(ws, run, 2)
     assert [one.label for one in read_history(ws.log, "run-1")] == ["1", "2", "2~2"]
     assert line_of(ws).head() == again
-    assert go_back(ws, "2").version.ref == again
+    assert go_back(ws, "1").version.ref == kept
+    assert go_back(ws, "2~2").version.ref == again
     assert read_published(ws.log, "run-1")[1].ref == lost
 
 
