@@ -101,6 +101,7 @@ def call_row(call: CallRow, fetch: FetchContent) -> Row:
         "result": None if call.result is None else content_value(call.result, fetch),
         "reward": json_number(call.reward),
         "duration_us": call.duration_us,
+        "policy": call.policy,
     }
 
 

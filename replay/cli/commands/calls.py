@@ -53,7 +53,7 @@ def calls(
     to the fork, under the parent's id; over all sessions each call is listed once.
 
     JSON keys: session, call_step, return_step, tool, status, arguments, result, reward,
-    duration_us.
+    duration_us, policy.
     """
     if session is not None and (environment, task, prefix) != (None, None, None):
         raise typer.BadParameter("--environment, --task and --prefix choose sessions: name none")

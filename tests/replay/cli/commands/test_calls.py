@@ -14,6 +14,7 @@ KEYS = [
     "result",
     "reward",
     "duration_us",
+    "policy",
 ]
 
 
@@ -30,6 +31,7 @@ def test_a_row_has_these_keys_and_no_other(desk: Command) -> None:
         "result": {"n": {"$float": "1.0"}},
         "reward": None,
         "duration_us": 0,
+        "policy": None,
     }
     assert rows[0]["duration_us"] >= 0
     assert rows[2]["reward"] == 0.5
