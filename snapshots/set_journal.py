@@ -150,9 +150,7 @@ def _give_up(log: EventLog, name: str, training: str) -> bool:
         return False
     head = info.head
     try:
-        log.take_over(
-            [name], stands_on={name: head.digest}, reason="given up", heads={name: head}
-        )
+        log.take_over([name], stands_on={name: head.digest}, reason="given up", heads={name: head})
     except StepConflictError:
         # Its trainer may have been quicker: then it is committed.
         if log.session_info(name).status == "open":

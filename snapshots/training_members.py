@@ -23,7 +23,7 @@ def live_positions(
 
     `session_ids` None: those that were recorded as this training's. `ended` is what earlier calls
     have found, for later cuts only. Raises `SessionNotFoundError`; `CheckpointError` for a named
-    session that was not live at the cut.
+    session that was not live at the cut, or is steplog's own.
     """
     positions: dict[str, SessionPosition] = {}
     if session_ids is None:
@@ -39,6 +39,13 @@ def live_positions(
         return positions
     for name in session_ids:
         info = log.session_info(name)
+        if info.environment.startswith(OWN_PREFIX):
+            raise CheckpointError(
+                f"session {name!r} is one of steplog's own ({info.environment}): a restore would "
+                "take it from whoever trains",
+                hint="name sessions of environments",
+                session_id=name,
+            )
         position = position_at(log, info, cut)
         if position is None:
             raise CheckpointError(
