@@ -22,11 +22,14 @@ import torch.distributed as dist
 
 from eventlog.canonical import digest as digest_of_state
 from eventlog.event import ToolCalled, ToolReturned
+from eventlog.kafka_log import KafkaLog
 from eventlog.log import SessionFilter
 from eventlog.recorder import SessionRecorder
+from eventlog.sqlite_log import SqliteLog
 from replay.workspace import Workspace, open_workspace
-from snapshots import (  # noqa: F401  (as torch._dynamo above)
+from snapshots import (  # noqa: F401  (once here too)
     checkpoint_retention,
+    set_journal,
     set_keeping,
     shard_policies,
     shard_restoring,
@@ -107,6 +110,26 @@ def arm(point: str) -> None:
         raise ValueError(point)
 
 
+def arm_restore(point: str) -> None:
+    """The same for a trainer that takes over."""
+    if point == "giving_up":  # between the claim of a set that is open and its end
+        set_journal.EventBatch.close = _die  # type: ignore[method-assign, assignment]
+    elif point == "loaded":
+        shard_restoring.note_value = _die  # type: ignore[assignment]
+    elif point == "noted":
+        CheckpointStore.move_head = _die  # type: ignore[method-assign, assignment]
+    elif point == "head_moved":
+        shard_restoring.rewind_sessions = _die  # type: ignore[assignment]
+    elif point == "rewound":
+        for log in (SqliteLog, KafkaLog):
+            log.release = _die  # type: ignore[method-assign, assignment]
+    elif point == "released":
+        shard_restoring.sessions_since = _die  # type: ignore[assignment]
+    else:
+        raise ValueError(point)
+
+
+RESTORING = ("", "giving_up", "loaded", "noted", "head_moved", "rewound", "released")
 COMMITTED = ("head", "retention", "in_retention")
 """Points after which the set is what training goes on from."""
 
@@ -114,6 +137,7 @@ COMMITTED = ("head", "retention", "in_retention")
 def main() -> None:
     """The rounds that the command line asks for."""
     warnings.simplefilter("ignore")
+    Toy().advance()  # its optimizer loads what takes a second: once here, not once in each process
     folder, world, rounds, points = (
         Path(sys.argv[1]),
         int(sys.argv[2]),
@@ -169,6 +193,7 @@ class Rounds:
         if number % 3 == 2:  # else they write until the restore takes their sessions
             recorders.kill()
         after = self.expected + (point in COMMITTED)
+        self._kill_a_restore(RESTORING[number % len(RESTORING)], after)
         check = partial(self._go_on, after, recorders.names, point)
         ended_well(*start_world(self.world, self.folder, check))
         if number % 3 != 2 and after > 0:
@@ -198,6 +223,27 @@ class Rounds:
             dist.barrier()
             run.checkpoint(toy.step, **toy.objects(), progress={"step": toy.step}).wait(60)
             dist.barrier()
+
+    def _kill_a_restore(self, point: str, after: int) -> None:
+        """The trainer that takes over is killed too; the next one is none the worse for it."""
+
+        def die_there(rank: int) -> None:
+            toy = Toy()
+            if rank == 0:
+                arm_restore(point)
+            with open_workspace(self.place("next")) as ws, self._run_in(ws) as run:
+                run.restore_latest(**toy.objects())
+                dist.barrier()
+
+        if not point:
+            return
+        ranks = start_world(self.world, self.folder, die_there)
+        _, code = os.waitpid(ranks[0], 0)
+        for pid in ranks[1:]:
+            kill(pid)
+        # Where there is nothing to give up or to restore, nothing kills it.
+        expected = (signal.SIGKILL,) if after and point != "giving_up" else (0, signal.SIGKILL)
+        assert code in expected, f"{code} at {point}"
 
     def _go_on(self, after: int, names: list[str], point: str, rank: int) -> None:
         toy = Toy()

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy
 import torch
-import torch._dynamo  # optimizers load it; once here, not once in each process
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from eventlog.errors import FencedError, ReshardError, SteplogError
 from replay.workspace import Workspace, open_workspace
-from snapshots import shard_policies, shard_restoring, shard_saver  # noqa: F401  (as above)
+from snapshots import shard_policies, shard_restoring, shard_saver  # noqa: F401  (once here too)
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.sample_order import SampleOrder
 from snapshots.training_run import TrainingRun
@@ -36,6 +35,7 @@ SOON_S = 10
 def main() -> None:
     """Run the scenarios that the command line names, in turn."""
     warnings.simplefilter("ignore")
+    Toy().advance()  # its optimizer loads what takes a second: once here, not once in each process
     for scenario in sys.argv[1].split(","):
         SCENARIOS[scenario](Path(sys.argv[2]) / scenario)
     print("done", flush=True)

@@ -161,7 +161,7 @@ class Recorders:
                         _play(one, at)
                     except FencedError:
                         sessions.remove(one)
-                select.select([], [], [], 0.004)  # the trainer writes into the same log
+                select.select([], [], [], 0.03)  # the trainer writes into the same log
             os._exit(0)
 
 
