@@ -27,6 +27,7 @@ from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.object_folder import ObjectFolder  # noqa: E402
 from snapshots.set_journal import CHECKPOINT  # noqa: E402
+from snapshots.set_restoring import require_same_log  # noqa: E402
 from snapshots.training_run import TrainingRun  # noqa: E402
 from tests.support.set_toy import Toy, toy_at  # noqa: E402
 from tests.support.torch_states import fingerprint  # noqa: E402
@@ -422,6 +423,31 @@ def test_a_session_that_the_log_lost_is_named(tmp_path: Path, ws: Workspace) -> 
             run.restore(newest, **Toy().objects())
         with pytest.raises(CheckpointError, match=newest):
             run.restore_latest(**Toy().objects())
+
+
+def test_a_session_that_is_another_in_this_log_is_named(ws: Workspace) -> None:
+    """No mix: each session must have had that event at that step, whatever its line is now."""
+    session = open_session(ws, "env-a")
+    digests = [record.digest for record in ws.log.read_session("env-a")]
+    with ws.training(NAME) as run:
+        save_at(run, Toy(), 1)
+        ref = run.checkpoints.find_checkpoint()
+        record = run.checkpoints.read_manifest(ref).set
+        assert record is not None
+        play(session, 2)
+        require_same_log(ws.log, ref.id, record)
+        here = record.sessions["env-a"]
+        for name, position in (
+            ("env-b", here),  # not there
+            ("env-a", here._replace(event_digest=digests[0])),  # of another step
+            ("env-a", here._replace(step=here.step + 1)),
+            ("env-a", here._replace(step=here.step + 99)),
+            ("env-a", here._replace(event_digest=bytes(32))),
+            (NAME, here),
+        ):
+            mixed = record._replace(sessions={**record.sessions, name: position})
+            with pytest.raises(CheckpointError, match=f"not of this log: session {name!r}"):
+                require_same_log(ws.log, ref.id, mixed)
 
 
 def test_a_manifest_of_another_training_is_refused(ws: Workspace) -> None:
