@@ -28,7 +28,7 @@ def run_scenarios(names: str, folder: Path) -> None:
 
 def test_one_ranks_failure_and_a_lost_claim_are_told_to_all(tmp_path: Path) -> None:
     """No rank waits for one that failed (pytorch #157781)."""
-    run_scenarios("one_rank_fails,fenced", tmp_path)
+    run_scenarios("one_rank_fails,full_disk,rank_dies,fenced", tmp_path)
 
 
 def test_a_set_of_four_ranks_is_restored_by_others_bit_for_bit(tmp_path: Path) -> None:

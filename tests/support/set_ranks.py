@@ -3,6 +3,7 @@
 As tests/support/torch_ranks.py, whose worlds it forks: torch is loaded once.
 """
 
+import os
 import random
 import sys
 import time
@@ -17,11 +18,14 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from eventlog.errors import FencedError, ReshardError, SteplogError
+from eventlog.errors import CheckpointError, FencedError, ReshardError, SteplogError
+from eventlog.log import SessionFilter
 from replay.workspace import Workspace, open_workspace
 from snapshots import shard_policies, shard_restoring, shard_saver  # noqa: F401  (once here too)
 from snapshots.checkpoint_config import CheckpointConfig
+from snapshots.object_folder import ObjectFolder
 from snapshots.sample_order import SampleOrder
+from snapshots.set_journal import CHECKPOINT
 from snapshots.training_run import TrainingRun
 from tests.support.set_toy import Toy, toy_at
 from tests.support.torch_ranks import LOAD_WORLDS, SAVE_WORLD, _model, _state, _whole, run_world
@@ -103,6 +107,75 @@ def one_rank_fails(folder: Path) -> None:
             assert again.seen() == toy_at(2)
 
     run_world(2, folder, rank_of)
+
+
+def full_disk(folder: Path) -> None:
+    """One rank cannot write: all are told on their handles, the next save is whole."""
+
+    def rank_of(rank: int) -> None:
+        toy = Toy()
+        keep = ObjectFolder.keep_objects
+        with open_workspace(folder / "ws") as ws, training(ws, async_save=True) as run:
+            toy.advance()
+            run.checkpoint(1, **toy.objects()).wait(TIMEOUT_S)
+            if rank == 1:
+                ObjectFolder.keep_objects = _full  # type: ignore[method-assign, assignment]
+            toy.advance()
+            handle = run.checkpoint(2, **toy.objects())
+            assert "disk is full" in str(refusal(lambda: handle.wait(TIMEOUT_S)))
+            ObjectFolder.keep_objects = keep  # type: ignore[method-assign]
+            run.checkpoint(3, **toy.objects()).wait(TIMEOUT_S)
+            restored = run.restore_latest(**toy.objects())
+            assert restored is not None
+            assert restored.step == 3
+        with open_workspace(folder / "ws") as ws, training(ws) as run:
+            if rank == 0:
+                sets = ws.sessions(SessionFilter(environment=CHECKPOINT))
+                assert {info.status for info in sets} == {"closed"}, "a set was left open"
+
+    run_world(2, folder, rank_of)
+
+
+def _full(*_: object) -> None:
+    raise CheckpointError("the disk is full", hint="free some space")
+
+
+def rank_dies(folder: Path) -> None:
+    """A rank is killed in a save: the other is told, and the next trainers have the old set."""
+
+    def save_rank(rank: int) -> None:
+        toy = Toy()
+        ws = open_workspace(folder / "ws")
+        run = ws.training(NAME, config=CheckpointConfig(async_save=True, timeout_s=5)).__enter__()
+        toy.advance()
+        run.checkpoint(1, **toy.objects()).wait(TIMEOUT_S)
+        dist.barrier()
+        if rank == 1:
+            ObjectFolder.keep_objects = _gone  # type: ignore[method-assign, assignment]
+        toy.advance()
+        handle = run.checkpoint(2, **toy.objects())
+        assert isinstance(refusal(lambda: handle.wait(TIMEOUT_S)), CheckpointError)
+        assert isinstance(refusal(lambda: run.checkpoint(3, **toy.objects())), CheckpointError)
+        run.__exit__(None, None, None)
+        ws.close()
+        os._exit(0)  # the group is of no use any more, not for its own end either
+
+    def go_on(rank: int) -> None:
+        toy = Toy()
+        with open_workspace(folder / "ws") as ws, training(ws) as run:
+            restored = run.restore_latest(**toy.objects())
+            assert restored is not None
+            toy.step = restored.step
+            assert toy.seen() == toy_at(1)
+            toy.advance()
+            run.checkpoint(2, **toy.objects())
+
+    run_world(2, folder, save_rank)
+    run_world(2, folder, go_on)
+
+
+def _gone(*_: object) -> None:
+    os._exit(0)
 
 
 def fenced(folder: Path) -> None:
@@ -309,9 +382,11 @@ def wrapped(folder: Path) -> None:
 
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     "fenced": fenced,
+    "full_disk": full_disk,
     "gathered": gathered,
     "one_rank_fails": one_rank_fails,
     "own_random": own_random,
+    "rank_dies": rank_dies,
     "reshard": reshard,
     "resumed": resumed,
     "wrapped": wrapped,
