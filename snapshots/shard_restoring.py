@@ -194,6 +194,14 @@ class SetRestorer:
 
     def _own_part(self, manifest: Manifest, asked: _Into) -> _Own:
         """What this rank alone has. Fails before anything is changed."""
+        adopted = _record_of(manifest).adopted
+        if adopted is not None and any(asked.trained):
+            raise CheckpointError(
+                f"set {manifest.id} has no weights: they are in the adopted folder "
+                f"{adopted.folder}",
+                hint="leave out model, optimizer and extra, and load `.adopted` as it was saved",
+                step=manifest.training_step,
+            )
         states = _rank_states(manifest)
         rank, world_size = self._ranks.rank, self._ranks.world_size
         randoms = [one.random for one in states]

@@ -32,6 +32,7 @@ from snapshots.save_handle import SaveHandle
 from snapshots.set_journal import BegunSet, give_up_open_sets
 from snapshots.set_keeping import SetKeeper
 from snapshots.set_record import RANK_STATES, AdoptedFolder, SetRecord
+from snapshots.training_policies import PolicyVersions, Publisher
 from snapshots.training_state import capture_training_state
 
 
@@ -46,7 +47,7 @@ class TrainingPlace(NamedTuple):
     claim: Callable[[], SessionRecorder]
 
 
-class TrainingRun:
+class TrainingRun(PolicyVersions):
     """One process's part in a training. Use as a context manager; not thread-safe."""
 
     def __init__(self, name: str, place: TrainingPlace, config: CheckpointConfig) -> None:
@@ -57,7 +58,7 @@ class TrainingRun:
         self._config = config
         self._store = CheckpointStore(place.folder, line_of_training(name))
         self._entered = False
-        self._recorder: SessionRecorder | None = None
+        self._recorder = None
 
     @property
     def name(self) -> str:
@@ -78,20 +79,6 @@ class TrainingRun:
     def rank(self) -> int:
         """This process's rank; 0 where there is no process group."""
         return self._ranks.rank
-
-    @property
-    def policy(self) -> str | None:
-        """The label of the policy version that this trainer's weights go by; None before any.
-
-        That is the one it published last, the set's after a restore, the one it went back to with
-        its model. An operator who goes back changes `policy_in_use`, and no weights of a trainer.
-        """
-        return self._policy
-
-    def policy_in_use(self) -> str | None:
-        """The label of the version in use, as the log says now: published last, or gone back to
-        since, by anyone; None before any. A collective."""
-        return self._policies.label_in_use()
 
     def __enter__(self) -> "TrainingRun":
         """Claim the training; a collective. Sets that an earlier trainer left half done are ended.
@@ -127,7 +114,7 @@ class TrainingRun:
             self._ends.push(self._recorder)
         self._ends.push(self._saver)
         self._ends.callback(self._policies.close)
-        self._policy: str | None = None
+        self._policy = None
         self._last_step: int | None = None
         return self
 
@@ -240,34 +227,8 @@ class TrainingRun:
         restored = restorer.branch(ref, self._name, self._recorder, into)
         return self._gone_on(restored)
 
-    def publish_policy(self, version: int, model: object) -> str:
-        """Keep the model as a policy version, as what changed since an earlier one; a collective.
-
-        Returns its label, by which calls name it (`ws.record(policy=...)`, `session.policy`): the
-        number, or `12~3` where version 12 was published before with other weights, as a training
-        that went back may do. Raises `FencedError` where another trainer has claimed the training.
-        """
-        self._policy = self._policies.publish(version, model, self._recorder)
-        return self._policy
-
-    def restore_policy(self, version: int | str, model: object) -> str:
-        """Load the weights of a published version into any model; its label. A collective.
-
-        A text is the label; a number the version, of several labels the last that stands. `policy`
-        stays: the model may be another one than is trained.
-        """
-        return self._policies.restore(version, model).label
-
-    def roll_back_policy(self, version: int | str, *, reason: str, model: object = None) -> str:
-        """Make an earlier version the one in use, load it into `model` if given; its label.
-
-        A collective. `policy` is that label only if the weights are: where `model` is given.
-        """
-        found = self._policies.go_back(version, reason)
-        if model is not None:
-            self._policies.restore(found.label, model)
-            self._policy = found.label
-        return found.label
+    def _publisher(self) -> Publisher:
+        return self._policies
 
     def _claim(self) -> int:
         self._recorder = self._place.claim()

@@ -1,0 +1,80 @@
+"""`PolicyVersions`: the part of a training's face that publishes policy versions, and goes back.
+
+`TrainingRun` has it; every rank calls the same methods. What needs torch is behind `Publisher`.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from eventlog.recorder import SessionRecorder
+from snapshots.policy_versions import PolicyVersion
+
+
+class Publisher(Protocol):
+    """What stores and loads versions for all ranks, as `PolicyPublisher` does."""
+
+    def publish(self, version: int, model: object, recorder: SessionRecorder | None) -> str:
+        """Keep the model as this version; its label."""
+
+    def restore(self, name: int | str, model: object) -> PolicyVersion:
+        """Load a version into the model."""
+
+    def go_back(self, name: int | str, reason: str) -> PolicyVersion:
+        """Make a version the one in use."""
+
+    def label_in_use(self) -> str | None:
+        """The version that the log says is in use; HEAD of the line follows it."""
+
+
+class PolicyVersions(ABC):
+    """Publishing, loading and going back to policy versions. Not thread-safe."""
+
+    _recorder: SessionRecorder | None
+    _policy: str | None
+
+    @abstractmethod
+    def _publisher(self) -> Publisher:
+        """What stores this training's versions."""
+
+    @property
+    def policy(self) -> str | None:
+        """The label of the policy version that this trainer's weights go by; None before any.
+
+        That is the one it published last, the set's after a restore, the one it went back to with
+        its model. An operator who goes back changes `policy_in_use`, and no weights of a trainer.
+        """
+        return self._policy
+
+    def policy_in_use(self) -> str | None:
+        """The label of the version in use, as the log says now: published last, or gone back to
+        since, by anyone; None before any. A collective."""
+        return self._publisher().label_in_use()
+
+    def publish_policy(self, version: int, model: object) -> str:
+        """Keep the model as a policy version, as what changed since an earlier one; a collective.
+
+        Returns its label, by which calls name it (`ws.record(policy=...)`, `session.policy`): the
+        number, or `12~3` where version 12 was published before with other weights, as a training
+        that went back may do. Raises `FencedError` where another trainer has claimed the training.
+        """
+        self._policy = self._publisher().publish(version, model, self._recorder)
+        return self._policy
+
+    def restore_policy(self, version: int | str, model: object) -> str:
+        """Load the weights of a published version into any model; its label. A collective.
+
+        A text is the label; a number the version, of several labels the last that stands. `policy`
+        stays: the model may be another one than is trained.
+        """
+        return self._publisher().restore(version, model).label
+
+    def roll_back_policy(self, version: int | str, *, reason: str, model: object = None) -> str:
+        """Make an earlier version the one in use, load it into `model` if given; its label.
+
+        A collective. `policy` is that label only if the weights are: where `model` is given.
+        """
+        found = self._publisher().go_back(version, reason)
+        if model is not None:
+            self._publisher().restore(found.label, model)
+            self._policy = found.label
+        return found.label
