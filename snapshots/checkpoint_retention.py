@@ -69,13 +69,17 @@ def kept_checkpoints(
 ) -> set[CheckpointRef]:
     """Of the checkpoints in `chains`, each with itself and what it rests on, those that stay.
 
-    Pure. Of one step that was saved again all count as one. `counted`: only those with these ids
+    Pure. The newest are those of the last steps up to HEAD's, and of the last of all: after
+    training went back, what it left behind is no reason to drop what it saves. Of one step that was
+    saved again all count as one. `counted`: only those with these ids
     are kept for being new, or for their step; of the others those from HEAD's step on, which may
     be about to count. None: all count.
     """
     retention.check()
     counting = [ref for ref in chains if counted is None or ref.id in counted]
-    recent = set(sorted({ref.training_step for ref in counting})[-retention.last_n :])
+    steps = sorted({ref.training_step for ref in counting})
+    up_to_head = [step for step in steps if step <= head.training_step]
+    recent = {*steps[-retention.last_n :], *up_to_head[-retention.last_n :]}
     wanted = {
         ref
         for ref in counting

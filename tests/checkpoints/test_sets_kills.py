@@ -45,12 +45,12 @@ def run_rounds(folder: Path, world: int, points: list[str], *place: str) -> None
     assert done.stdout.endswith("done\n")
 
 
-@pytest.mark.parametrize(("world", "rounds"), [(1, scaled(6, 20)), (2, scaled(4, 20))])
+@pytest.mark.parametrize(("world", "rounds"), [(1, scaled(7, 20)), (2, scaled(3, 20))])
 def test_killed_between_promises_the_log_says_what_training_goes_on_from(
     tmp_path: Path, world: int, rounds: int
 ) -> None:
     """Each promise is cut from the next ten times, of both worlds together."""
-    run_rounds(tmp_path, world, PROMISES * rounds + INSIDE)
+    run_rounds(tmp_path, world, PROMISES * rounds + INSIDE * (rounds // 5))
 
 
 @pytest.fixture

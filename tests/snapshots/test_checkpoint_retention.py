@@ -55,12 +55,12 @@ def test_the_newest_and_every_nth_and_what_is_pointed_at_stay(store: CheckpointS
     store.pin("best", refs[3])
     store.move_head(refs[2])
     removed = apply_retention(store, Retention(2, every=5))
-    assert [ref.training_step for ref in removed.checkpoints] == [1, 4, 6, 7, 8]
+    assert [ref.training_step for ref in removed.checkpoints] == [4, 6, 7, 8]
     left = store.list_checkpoints()
-    assert [ref.training_step for ref in left] == [0, 2, 3, 5, 9, 10]
+    assert [ref.training_step for ref in left] == [0, 1, 2, 3, 5, 9, 10]
     for ref in left:
         assert read_checkpoint(store, ref) == tensors_at(ref.training_step)
-    assert removed.objects == 10
+    assert removed.objects == 8
     assert apply_retention(store, Retention(2, every=5)).checkpoints == ()
     named = {one for ref in left for one in store.read_manifest(ref).objects()}
     assert set(store.objects.list_objects()) == named
@@ -104,7 +104,8 @@ def test_the_plan_keeps_enough_and_no_more(
     plan = partial(kept_checkpoints, Retention(last_n, every), chains, head)
     kept = plan([pin, ref_at(99)], counted)
     counting = [ref for ref in refs if counted is None or ref.id in counted]
-    wanted = {head, pin, *counting[-last_n:]}
+    up_to_head = [ref for ref in counting if ref.training_step <= head.training_step]
+    wanted = {head, pin, *counting[-last_n:], *up_to_head[-last_n:]}
     wanted |= {ref for ref in counting if every and ref.training_step % every == 0}
     wanted |= {ref for ref in refs if ref not in counting and ref.training_step >= head[0]}
     assert kept == {above for ref in wanted for above in chains[ref]}
@@ -112,6 +113,17 @@ def test_the_plan_keeps_enough_and_no_more(
     left = {ref: chains[ref] for ref in kept}
     assert kept_checkpoints(Retention(last_n, every), left, head, [pin], counted) == kept
     assert {head, pin} <= plan([pin], ())
+
+
+def test_after_training_went_back_the_newest_are_its_own(store: CheckpointStore) -> None:
+    """The newest may be the one found damaged; what was left behind is no help then."""
+    for step in (10, 20, 30, 40):
+        write_checkpoint(store, step, tensors_at(step))
+    store.move_head(store.find_checkpoint(step=20))
+    for step in (22, 24, 26):
+        write_checkpoint(store, step, tensors_at(step))
+        apply_retention(store, Retention(2))
+    assert [ref.training_step for ref in store.list_checkpoints()] == [24, 26, 30, 40]
 
 
 def test_a_step_saved_again_counts_once(store: CheckpointStore) -> None:
