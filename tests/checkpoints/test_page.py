@@ -73,6 +73,12 @@ def test_the_training_of_the_page_goes_on_when_it_is_run_again(tmp_path: Path) -
     run_block(stopped.format((20, 200)) + again, tmp_path)
 
 
+def test_the_policy_versions_of_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
+    (block,) = blocks_of(TRAINING)[1:]
+    run_block(block, tmp_path)
+
+
 PUBLISHING = """
 import torch, steplog
 model = torch.nn.Linear(8, 8)

@@ -224,15 +224,30 @@ HEALERS = ["publish", "restore", "back"]
 def killed(folder: Path) -> None:
     """Killed in a publication or in going back; whoever comes next makes log and HEAD agree."""
     rounds = [(point, "publish") for point in POINTS] + [(one, "back") for one in BACK_POINTS]
-    runs_each = scaled(1, 6)
+    runs_each = scaled(1, 4)
     run_world(1, folder, partial(_first, folder))
     for number, (point, what) in enumerate(rounds * runs_each):
-        for healer in HEALERS if scaled(0, 1) else [HEALERS[number % 3]]:
-            (pid,) = start_world(1, folder, partial(_killed, folder, point, what))
-            _, code = os.waitpid(pid, 0)
-            assert os.WIFSIGNALED(code), f"{point} of {what} was not reached: {code}"
-            assert os.WTERMSIG(code) == signal.SIGKILL, f"{point} of {what}: {code}"
+        for healer in HEALERS:
+            first, *rest = start_world(
+                1 + number % 2, folder, partial(_killed, folder, point, what)
+            )
+            died_at(point, first)
+            for pid in rest:
+                kill(pid)
             run_world(1, folder, partial(_healed, folder, point, what, healer))
+
+
+def died_at(point: str, pid: int) -> None:
+    """Wait for the process, which must have killed itself."""
+    _, code = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(code), f"{point} was not reached: {code}"
+    assert os.WTERMSIG(code) == signal.SIGKILL, f"{point}: {code}"
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, and wait."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def _first(folder: Path, _rank: int) -> None:
@@ -399,9 +414,7 @@ def branch_killed(folder: Path) -> None:
     set_id = (folder / "set").read_text()
     for after in (1, 3):
         (pid,) = start_world(1, folder, partial(branch, after))
-        _, code = os.waitpid(pid, 0)
-        assert os.WIFSIGNALED(code), code
-        assert os.WTERMSIG(code) == signal.SIGKILL, code
+        died_at(f"fork {after}", pid)
     run_world(1, folder, partial(branch, None))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.processes import ROOT
 
-DEADLINE_S = 300
+DEADLINE_S = 570
 
 
 def run_scenario(name: str, folder: Path) -> None:
