@@ -217,9 +217,15 @@ class TrainingRun(PolicyVersions):
 
         Every session of the set gets a branch where it stood: `.sessions` has them by the ids of
         the sessions they branch from. The set is pinned in its own training. As `restore_latest`.
+        Raises `ConfigError` for a set of this training itself, which `restore` brings back.
         """
         from snapshots.shard_restoring import SetRestorer
 
+        if training == self._name:
+            raise ConfigError(
+                f"training {training!r} cannot branch from itself",
+                hint="restore the set, or branch in a training of another name",
+            )
         other = CheckpointStore(self._place.folder, line_of_training(training))
         restorer = SetRestorer(self._log, other, training, self._ranks)
         ref = self._ranks.ask(lambda: restorer.find(set_id))

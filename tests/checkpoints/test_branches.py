@@ -11,7 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
 
-from eventlog.errors import CheckpointError, CheckpointIncompleteError, FencedError  # noqa: E402
+from eventlog.errors import (  # noqa: E402
+    CheckpointError,
+    CheckpointIncompleteError,
+    ConfigError,
+    FencedError,
+)
 from eventlog.event import SessionForked  # noqa: E402
 from eventlog.log import SessionFilter  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
@@ -238,6 +243,8 @@ def test_what_cannot_be_branched_from_is_said_and_nothing_is_forked(tmp_path: Pa
         for training, id_ in (("run-2", set_id), ("run-1", "0" * 16)):
             with pytest.raises(CheckpointError):
                 branch.branch_from(training, id_, **Trained().objects())
+        with pytest.raises(ConfigError, match="from itself"):
+            run.branch_from("run-1", set_id, **Trained().objects())
         with pytest.raises(CheckpointError, match="not of this model"):
             branch.branch_from("run-1", set_id, model=torch.nn.Linear(2, 2))
         with ws.training("trial"), pytest.raises(FencedError):
