@@ -242,6 +242,10 @@ class KafkaLog(MirroredReading):
         )
         return receipt
 
+    def settle(self) -> None:
+        """Wait for everything submitted through this handle so far."""
+        self.ask(lambda _: None)
+
     def reconcile(self, session_id: str) -> Receipt | None:
         """Resolve an uncertain append; the session takes appends again afterwards."""
         receipt: Receipt | None = self.ask(

@@ -271,6 +271,14 @@ class EventLog(ABC):
         """Resolve an uncertain append: its receipt if it was written, None if it was not."""
 
     @abstractmethod
+    def settle(self) -> None:
+        """Return once everything submitted through this handle so far is durable or has failed.
+
+        Says nothing of which: each append's own answer does. Raises `LogUnavailableError` where
+        that is not known in time.
+        """
+
+    @abstractmethod
     def read_session(
         self,
         session_id: str,

@@ -125,6 +125,9 @@ class MemoryLog(EventLog):
             self._require_open()
             return release(self._rows, session_id, to_writer, claimant)
 
+    def settle(self) -> None:
+        """Nothing to wait for: an append is made before its answer is given."""
+
     def reconcile(self, session_id: str) -> Receipt | None:  # noqa: ARG002
         """None: an append here is never uncertain."""
         return None

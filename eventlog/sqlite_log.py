@@ -149,6 +149,10 @@ class SqliteLog(EventLog):
             lambda store: release(store, session_id, to_writer, claimant), (session_id,)
         )
 
+    def settle(self) -> None:
+        """Wait for everything submitted through this handle so far."""
+        self._ask(lambda _: None)
+
     def reconcile(self, session_id: str) -> Receipt | None:
         """Resolve an uncertain append; the session takes appends again afterwards."""
         committer = self._here().writer.committer

@@ -3,9 +3,25 @@
 Needs no torch. Made by the shard saver.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Final, NamedTuple
 
-from snapshots.checkpoint_manifest import CheckpointRef
+from snapshots.checkpoint_manifest import CheckpointRef, Manifest
+
+Commit = Callable[[Manifest, CheckpointRef | None], CheckpointRef]
+"""How rank 0 makes a checkpoint of a manifest; gets the head that the save began from."""
+
+
+class SaveEnds(NamedTuple):
+    """What rank 0 does when all is stored, and what when a save has failed; None: as by itself."""
+
+    commit: Commit | None = None
+    give_up: Callable[[], None] | None = None
+
+
+AS_ALONE: Final = SaveEnds()
+"""Of a checkpoint that belongs to nothing else."""
 
 
 class SaveHandle:

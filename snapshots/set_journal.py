@@ -36,6 +36,8 @@ KEPT: Final = "checkpoint_kept"
 RESTORED: Final = "checkpoint_restored"
 """The note in the training session that it goes on from a set."""
 
+GIVEN_UP: Final = "given up"
+"""Why the session of a set that was begun and never committed is closed."""
 ACTOR: Final = "trainer"
 """Who writes of sets."""
 
@@ -150,7 +152,7 @@ def _give_up(log: EventLog, name: str, training: str) -> bool:
         return False
     head = info.head
     try:
-        log.take_over([name], stands_on={name: head.digest}, reason="given up", heads={name: head})
+        log.take_over([name], stands_on={name: head.digest}, reason=GIVEN_UP, heads={name: head})
     except StepConflictError:
         # Its trainer may have been quicker: then it is committed.
         if log.session_info(name).status == "open":
@@ -158,7 +160,7 @@ def _give_up(log: EventLog, name: str, training: str) -> bool:
         return False
     root = MerkleRoot(record.data for record in log.read_session(name))
     batch = EventBatch(log.session_info(name).head, wall_clock_us, root=root)
-    batch.close("given up", ACTOR)
+    batch.close(GIVEN_UP, ACTOR)
     batch.append_to(log)
     return True
 

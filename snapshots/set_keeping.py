@@ -6,17 +6,29 @@ trainer that lost its claim fails; committed in the log; HEAD; what retention le
 torch.
 """
 
+from contextlib import suppress
 from secrets import token_hex
 
 from eventlog.cut import Cut
-from eventlog.errors import CheckpointError
+from eventlog.errors import CheckpointError, SteplogError
 from eventlog.log import EventLog
 from eventlog.merkle_root import MerkleRoot
 from eventlog.recorder import SessionRecorder
+from eventlog.recording.event_batch import EventBatch
+from eventlog.recording.session_writer import wall_clock_us
 from snapshots.checkpoint_manifest import CheckpointRef, Manifest
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.set_journal import KEPT, BegunSet, begin_set, commit_set, is_committed, note_value
+from snapshots.set_journal import (
+    ACTOR,
+    GIVEN_UP,
+    KEPT,
+    BegunSet,
+    begin_set,
+    commit_set,
+    is_committed,
+    note_value,
+)
 from snapshots.set_positions import extended_trees
 from snapshots.set_record import AdoptedFolder, SetRecord
 from snapshots.training_members import live_positions
@@ -89,6 +101,16 @@ class SetKeeper:
         self._trees, self._covered, self._previous = trees, record.cut, ref.id
         self._let_go(ref)
         return ref
+
+    def give_up(self, begun: BegunSet) -> None:
+        """End the set of a save that failed. Harmless where it was committed, or another did so.
+
+        A log that cannot be written is no matter here: who claims the training next ends it.
+        """
+        batch = EventBatch(begun.head, wall_clock_us, root=begun.root.copy())
+        batch.close(GIVEN_UP, ACTOR)
+        with suppress(SteplogError):
+            batch.append_to(self._log)
 
     def _let_go(self, ref: CheckpointRef) -> None:
         if self._retention is None:

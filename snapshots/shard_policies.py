@@ -27,6 +27,7 @@ from snapshots.policy_versions import (
     record_publication,
     require_version,
 )
+from snapshots.save_handle import SaveEnds
 from snapshots.shard_ranks import Ranks
 from snapshots.shard_reader import ShardReader
 from snapshots.shard_saver import ShardSaver
@@ -72,7 +73,7 @@ class PolicyPublisher:
             settle_head(self._log, self._store, self._training)
             return ref
 
-        self._saver.save(tree, step=number, commit=commit)
+        self._saver.save(tree, step=number, ends=SaveEnds(commit))
         return self._ranks.ask(lambda: labels[0])
 
     def restore(self, name: int | str, model: object) -> PolicyVersion:

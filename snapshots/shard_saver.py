@@ -28,9 +28,9 @@ from eventlog.errors import CheckpointError, SteplogError
 from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.save_handle import SaveHandle
+from snapshots.save_handle import AS_ALONE, SaveEnds, SaveHandle
 from snapshots.shard_ranks import COLLECTIVE_TIMEOUT_S, Ranks, own_group
-from snapshots.shard_writer import THREADS, Commit, ShardWriter
+from snapshots.shard_writer import THREADS, ShardWriter
 
 State = Mapping[str, Any]
 
@@ -84,14 +84,14 @@ class ShardSaver:
         *,
         step: int,
         checkpoint: str | None = None,
-        commit: Commit | None = None,
+        ends: SaveEnds = AS_ALONE,
     ) -> CheckpointRef:
         """Save and return when it is committed. A collective. Raises `CheckpointError`.
 
-        `checkpoint` and `commit` as for `ShardWriter`.
+        `checkpoint` as for `ShardWriter`; `ends` are rank 0's.
         """
         self.refuse_overlap(step)
-        return self._save(_plain_state(state), self._writer(step, checkpoint, commit))
+        return self._save(_plain_state(state), self._writer(step, checkpoint, ends), ends)
 
     def save_async(
         self,
@@ -99,18 +99,18 @@ class ShardSaver:
         *,
         step: int,
         checkpoint: str | None = None,
-        commit: Commit | None = None,
+        ends: SaveEnds = AS_ALONE,
     ) -> SaveHandle:
         """Copy the values, and return; the rest is done in the background. A collective.
 
         What is saved is the state and `step` as of this call. Raises `CheckpointError` where the
-        last save is still under way, and what that met where nobody asked its handle. `commit` runs
-        in the background too.
+        last save is still under way, and what that met where nobody asked its handle. `ends` run in
+        the background too.
         """
         self.refuse_overlap(step)
-        writer = self._writer(step, checkpoint, commit)
+        writer = self._writer(step, checkpoint, ends)
         staged = self._staging.copy_state(_plain_state(state))
-        self._under_way = SaveHandle(step, self._pool.submit(self._save, staged, writer))
+        self._under_way = SaveHandle(step, self._pool.submit(self._save, staged, writer, ends))
         return self._under_way
 
     def close(self) -> None:
@@ -121,14 +121,14 @@ class ShardSaver:
         if error is not None:
             raise error
 
-    def _writer(self, step: int, checkpoint: str | None, commit: Commit | None) -> ShardWriter:
+    def _writer(self, step: int, checkpoint: str | None, ends: SaveEnds) -> ShardWriter:
         return ShardWriter(
             self._store,
             step=step,
             delta=self._delta,
             threads=self._threads,
             checkpoint=checkpoint,
-            commit=commit,
+            commit=ends.commit,
         )
 
     def refuse_overlap(self, step: int) -> None:
@@ -159,7 +159,15 @@ class ShardSaver:
         if untold is not None:
             raise untold
 
-    def _save(self, state: State, writer: ShardWriter) -> CheckpointRef:
+    def _save(self, state: State, writer: ShardWriter, ends: SaveEnds) -> CheckpointRef:
+        try:
+            return self._saved(state, writer)
+        except BaseException:
+            if ends.give_up is not None:
+                ends.give_up()
+            raise
+
+    def _saved(self, state: State, writer: ShardWriter) -> CheckpointRef:
         try:
             save(dict(state), storage_writer=writer, process_group=self._saving_group)
         except CheckpointException as error:
@@ -194,7 +202,8 @@ class ShardSaver:
 def _silent_rank(step: int, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"the save of step {step} was given up: a rank is gone, or did not answer: {error}",
-        hint="nothing was committed; start the ranks again, and with them their savers",
+        hint="start the ranks again, and with them their savers; if rank 0 is the one that is "
+        "gone, it may have committed: `steplog checkpoint list` shows it",
         step=step,
     )
 

@@ -14,7 +14,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -41,6 +41,7 @@ from snapshots.checkpoint_manifest import (
 from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
 from snapshots.part_writer import PartWriter
+from snapshots.save_handle import Commit
 from snapshots.shard_bytes import bytes_of, dtype_name
 
 THREADS: Final = 4
@@ -62,10 +63,6 @@ class SaveTicket(NamedTuple):
     head: CheckpointRef | None
     ancestor: CheckpointRef | None
     generation: int
-
-
-Commit = Callable[[Manifest, CheckpointRef | None], CheckpointRef]
-"""How rank 0 makes a checkpoint of a manifest; gets the head that the save began from."""
 
 
 class _Announced(NamedTuple):

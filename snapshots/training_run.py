@@ -28,7 +28,7 @@ from snapshots.checkpoint_lines import line_of_training
 from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.restored_set import RestoredSet
-from snapshots.save_handle import SaveHandle
+from snapshots.save_handle import SaveEnds, SaveHandle
 from snapshots.set_journal import BegunSet, give_up_open_sets
 from snapshots.set_keeping import SetKeeper
 from snapshots.set_record import RANK_STATES, AdoptedFolder, SetRecord
@@ -262,6 +262,9 @@ class TrainingRun(PolicyVersions):
         adopted: AdoptedFolder | None,
     ) -> SaveHandle:
         self._saver.refuse_overlap(step)
+        # A call is recorded before it is durable: what this process has submitted is to be below
+        # the cut, as the random state after it is in the set.
+        self._ranks.agree(self._log.settle)
         wanted = None if sessions is None else list(sessions)
         begun: list[tuple[SessionRecorder, BegunSet, SetRecord]] = []
 
@@ -275,11 +278,14 @@ class TrainingRun(PolicyVersions):
         if not self._config.dist_checkpoint and self._ranks.rank > 0:
             tree = {}
         tree[RANK_STATES] = {f"rank-{self._ranks.rank}": own}
-        commit = partial(self._keeper.commit, *begun[0]) if begun else None
         self._last_step = step
+        ends = SaveEnds()
+        for recorder, made, record in begun:
+            commit = partial(self._keeper.commit, recorder, made, record)
+            ends = SaveEnds(commit, partial(self._keeper.give_up, made))
         if self._config.async_save:
-            return self._saver.save_async(tree, step=step, checkpoint=set_id, commit=commit)
-        return SaveHandle.ended(self._saver.save(tree, step=step, checkpoint=set_id, commit=commit))
+            return self._saver.save_async(tree, step=step, checkpoint=set_id, ends=ends)
+        return SaveHandle.ended(self._saver.save(tree, step=step, checkpoint=set_id, ends=ends))
 
     def _own_recorder(self) -> SessionRecorder:
         if self._recorder is None:

@@ -137,3 +137,17 @@ def test_readers_beside_a_writer_always_see_a_whole_line(keeper: Keeper) -> None
         reader.join()
     assert seen
     assert not wrong
+
+
+def test_what_was_submitted_is_settled(keeper: Keeper) -> None:
+    """A checkpoint set took its cut while a call that was recorded lay in the queue: the set had
+    the session before its call, and everything else after it."""
+    chains = [seeded_chain(keeper.log, f"s-{number}", calls=0) for number in range(20)]
+    futures = [
+        keeper.log.submit_events(chain.session_id, [chain.call()], expected_step=0)
+        for chain in chains
+    ]
+    keeper.log.settle()
+    assert all(future.done() for future in futures)
+    assert [keeper.log.session_info(chain.session_id).step_count for chain in chains] == [2] * 20
+    keeper.another_handle().settle()
