@@ -18,7 +18,7 @@ from tests.support.scale import FULL, scaled
 
 pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
 
-DEADLINE_S = 570
+DEADLINE_S = scaled(570, 1800)
 PROMISES = ["manifest", "note", "committed", "head", "retention"]
 INSIDE = ["objects", "in_manifest", "in_retention"]
 
