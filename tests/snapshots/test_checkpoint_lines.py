@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots import checkpoint_pointers
-from snapshots.checkpoint_lines import check_line, line_of_policies, line_of_training
+from snapshots.checkpoint_lines import (
+    check_line,
+    line_of_policies,
+    line_of_training,
+    pin_of_branch,
+)
+from snapshots.checkpoint_manifest import check_id
 from snapshots.checkpoint_retention import Retention, apply_retention, list_incomplete
 from snapshots.checkpoint_store import CheckpointStore
 from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
@@ -40,6 +46,13 @@ def test_a_plain_name_is_its_own() -> None:
 )
 def test_any_other_is_cut_and_told_apart(session: str, line: str) -> None:
     assert re.fullmatch(line, line_of_training(session))
+
+
+def test_each_branch_has_a_pin_of_its_own() -> None:
+    assert pin_of_branch("trial-1") == "branch-trial-1"
+    names = ["a" * size for size in (1, 57, 58, 63, 64)] + ["Trial/1", "trial/1", "x" * 500, "ü"]
+    pins = [check_id(pin_of_branch(name), "a pin's name") for name in names]
+    assert len(set(pins)) == len(names)
 
 
 @given(st.lists(st.text(max_size=80) | st.from_regex(r"[a-z0-9_-]{0,70}"), max_size=8))
