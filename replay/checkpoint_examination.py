@@ -9,11 +9,11 @@ from typing import NamedTuple
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from eventlog.log import EventLog
 from replay.checkpoint_set_check import compare_with_log
-from snapshots.checkpoint_check import CheckedCheckpoint, CheckpointChecker
-from snapshots.checkpoint_inventory import list_line
-from snapshots.checkpoint_manifest import CheckpointRef
-from snapshots.checkpoint_parts import line_of
 from snapshots.checkpoint_store import CheckpointStore, Report
+from snapshots.checkpoints.check import CheckedCheckpoint, CheckpointChecker
+from snapshots.checkpoints.inventory import list_track
+from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.parts import ancestry_of
 
 
 class Target(NamedTuple):
@@ -25,16 +25,16 @@ class Target(NamedTuple):
 
 
 def targets_in(
-    lines: Iterable[CheckpointStore], report: Report
+    tracks: Iterable[CheckpointStore], report: Report
 ) -> tuple[list[Target], list[CheckedCheckpoint]]:
-    """All checkpoints of these lines; and, as found, those that cannot even be begun with.
+    """All checkpoints of these tracks; and, as found, those that cannot even be begun with.
 
     What is wrong with HEAD and pins goes to `report`.
     """
     targets: list[Target] = []
     unread: list[CheckedCheckpoint] = []
-    for store in lines:
-        for one in list_line(store, report):
+    for store in tracks:
+        for one in list_track(store, report):
             if one.ref is not None and one.manifest is not None:
                 targets.append(Target(store, one.ref, one.manifest.raw_bytes))
                 continue
@@ -42,14 +42,14 @@ def targets_in(
                 "it was not committed: its save was killed, or is under way",
                 hint="use another checkpoint; `checkpoint gc` takes away what is left of it",
             )
-            unread.append(CheckedCheckpoint(one.line, one.training_step, one.id, 0, 0, (problem,)))
+            unread.append(CheckedCheckpoint(one.track, one.training_step, one.id, 0, 0, (problem,)))
     return targets, unread
 
 
 def targets_from(store: CheckpointStore, ref: CheckpointRef) -> list[Target]:
     """A checkpoint, and those that it rests on."""
     try:
-        chain = line_of(store, ref)
+        chain = ancestry_of(store, ref)
     except CheckpointError:
         return [Target(store, ref, 0)]  # Examining it says what is wrong.
     return [Target(store, one, store.read_manifest(one).raw_bytes) for one in chain]

@@ -2,7 +2,7 @@
 
 The set names its training, the cut, where each session stood and the log's Merkle trees; the log
 has the set's own session. What is compared here is the log with the manifest; the manifest with its
-objects is `snapshots.checkpoint_check`. Used by `steplog checkpoint check`.
+objects is `snapshots.checkpoints.check`. Used by `steplog checkpoint check`.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from eventlog.errors import (
 from eventlog.event import CheckpointCommitted
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog
-from snapshots.checkpoint_manifest import CheckpointRef
-from snapshots.set_journal import is_committed, session_of_set
-from snapshots.set_positions import extended_trees
-from snapshots.set_record import SetRecord
+from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.sets.journal import is_committed, session_of_set
+from snapshots.sets.positions import extended_trees
+from snapshots.sets.record import SetRecord
 
 _HINT = "restore the log from a copy that has it, or go on from another set"
 

@@ -1,6 +1,6 @@
 """What is shown of checkpoints: rows of stable keys, as `replay.views` has them. Pure.
 
-A line without a name is null; digests are hex, sizes bytes, times microseconds since 1970 UTC.
+A track without a name is null; digests are hex, sizes bytes, times microseconds since 1970 UTC.
 """
 
 from hashlib import sha256
@@ -11,12 +11,12 @@ from eventlog.canonical import decode
 from eventlog.errors import CheckpointError, SteplogError
 from eventlog.json_form import to_json_form
 from replay.views import Row
-from snapshots.checkpoint_check import CheckedCheckpoint
-from snapshots.checkpoint_difference import Changed
-from snapshots.checkpoint_inventory import ListedCheckpoint
-from snapshots.checkpoint_manifest import CheckpointRef, TensorEntry, ValueEntry
 from snapshots.checkpoint_retention import Removed
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.check import CheckedCheckpoint
+from snapshots.checkpoints.difference import Changed
+from snapshots.checkpoints.inventory import ListedCheckpoint
+from snapshots.checkpoints.manifest import CheckpointRef, TensorEntry, ValueEntry
 
 SHOWN_VALUE_BYTES_MAX: Final = 4096
 """A value of more canonical bytes is shown by digest and size."""
@@ -29,7 +29,7 @@ def checkpoint_row(one: ListedCheckpoint) -> Row:
     """
     manifest, record = one.manifest, None if one.manifest is None else one.manifest.set
     return {
-        "line": one.line,
+        "track": one.track,
         "id": one.id,
         "step": one.training_step,
         "kind": one.kind,
@@ -53,7 +53,7 @@ def checkpoint_row(one: ListedCheckpoint) -> Row:
 def checked_row(one: CheckedCheckpoint) -> Row:
     """What a check found."""
     return {
-        "line": one.line,
+        "track": one.track,
         "id": one.id,
         "step": one.training_step,
         "verdict": one.verdict.value,
@@ -90,7 +90,7 @@ def pointer_row(name: str, store: CheckpointStore, ref: CheckpointRef) -> Row:
     """What HEAD or a pin names."""
     return {
         "name": name,
-        "line": store.line,
+        "track": store.track,
         "id": ref.id,
         "step": ref.training_step,
         "manifest": ref.digest,

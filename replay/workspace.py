@@ -40,7 +40,7 @@ from replay.voiding import Voided, void_sessions
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.policy import SnapshotPolicy
-from snapshots.set_journal import TRAINING
+from snapshots.sets.journal import TRAINING
 from snapshots.snapshot_store import SnapshotRef
 from snapshots.training_run import TrainingPlace, TrainingRun
 
@@ -294,7 +294,7 @@ class Workspace(Recorded):
     def checkpoints(self) -> CheckpointStore:
         """The store in `checkpoints/` of the workspace's folder: for `ShardWriter`, and by itself.
 
-        `.lines()` has those of the trainings and of their policy versions.
+        `.tracks()` has those of the trainings and of their policy versions.
         """
         return CheckpointStore(self.folder / "checkpoints")
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError
-from snapshots.checkpoint_manifest import MANIFEST_BYTES_MAX, CheckpointRef, StoredObject
-from snapshots.checkpoint_parts import line_of
-from snapshots.checkpoint_pointers import SET_NAME, is_there, names_in, read_file
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.object_folder import writing_to
+from snapshots.checkpoints.manifest import MANIFEST_BYTES_MAX, CheckpointRef, StoredObject
+from snapshots.checkpoints.object_folder import writing_to
+from snapshots.checkpoints.parts import ancestry_of
+from snapshots.checkpoints.pointers import SET_NAME, is_there, names_in, read_file
 
 KEEP_LAST_MIN: Final = 2
 """Fewest checkpoints that are kept: the newest may be the one that is found damaged."""
@@ -98,12 +98,11 @@ def apply_retention(
     *,
     counted: Collection[str] | None = None,
 ) -> Removed:
-    """Take away what `retention` does not keep of the store's own line; idempotent.
+    """Take away what `retention` does not keep of the store's own track; idempotent.
 
     `counted`: the ids of those that count (`kept_checkpoints`), as the log says which sets are
-    committed. What any line needs stays. Raises `CheckpointError` where any checkpoint of any line
-    cannot be read, and then takes nothing away: what it needs is not known. Also where HEAD is not
-    in place.
+    committed. What any track needs stays. Raises `CheckpointError` where one of any track cannot be
+    read, and then takes nothing away: what it needs is not known. Also where HEAD is not in place.
     """
     retention.check()
     with store.locked():
@@ -111,7 +110,7 @@ def apply_retention(
         if head is None:
             return Removed((), 0, 0)
         surveyed = _survey(store)
-        others = [one for one in store.lines() if one.line != store.line]
+        others = [one for one in store.tracks() if one.track != store.track]
         needed = _needed_by(known for one in others for known in _survey(one).values())
         chains = {ref: _chain_of(store, ref, surveyed) for ref in surveyed}
         store.verify_in_place(store.read_manifest(head))
@@ -135,7 +134,7 @@ def apply_retention(
 def collect_garbage(
     store: CheckpointStore, *, grace_s: float = GRACE_S, dry_run: bool = False
 ) -> Removed:
-    """Take away what no checkpoint of any line names, of killed saves, older than `grace_s` s.
+    """Take away what no checkpoint of any track names, of killed saves, older than `grace_s` s.
 
     `dry_run`: only say what would go. Raises `CheckpointError` where any checkpoint cannot be read,
     and then takes nothing away.
@@ -144,8 +143,8 @@ def collect_garbage(
     if not is_there(store.folder):
         return Removed((), 0, 0)
     with store.locked():
-        lines = store.lines()
-        needed = _needed_by(known for one in lines for known in _survey(one).values())
+        tracks = store.tracks()
+        needed = _needed_by(known for one in tracks for known in _survey(one).values())
         loose = [
             one
             for one in store.objects.list_objects()
@@ -154,8 +153,8 @@ def collect_garbage(
         halves = [
             path
             for path in (
-                *_half_written(store, lines),
-                *(h for one in lines for h in list_incomplete(one)),
+                *_half_written(store, tracks),
+                *(h for one in tracks for h in list_incomplete(one)),
             )
             if _is_older(path, before)
         ]
@@ -171,7 +170,7 @@ def list_incomplete(store: CheckpointStore) -> list[Path]:
 
     Raises `CheckpointError` where they cannot be listed.
     """
-    sets = store.line_folder / "sets"
+    sets = store.track_folder / "sets"
     return [
         sets / name
         for name in names_in(sets)
@@ -179,12 +178,12 @@ def list_incomplete(store: CheckpointStore) -> list[Path]:
     ]
 
 
-def _half_written(store: CheckpointStore, lines: Iterable[CheckpointStore]) -> Iterator[Path]:
+def _half_written(store: CheckpointStore, tracks: Iterable[CheckpointStore]) -> Iterator[Path]:
     """Files that were not renamed yet when who wrote them was killed."""
     folders = [store.objects.folder]
-    for line in lines:
-        folders += [line.line_folder, line.line_folder / "pins"]
-        folders += [line.set_folder(ref) for ref in line.list_checkpoints()]
+    for track in tracks:
+        folders += [track.track_folder, track.track_folder / "pins"]
+        folders += [track.set_folder(ref) for ref in track.list_checkpoints()]
     for folder in folders:
         yield from (folder / name for name in names_in(folder) if _HALF.fullmatch(name))
 
@@ -199,11 +198,11 @@ class _Known(NamedTuple):
 
 
 _known: Final[dict[CheckpointRef, _Known]] = {}
-"""What was asked of manifests before: a line may hold hundreds of versions."""
+"""What was asked of manifests before: a track may hold hundreds of versions."""
 
 
 def _survey(store: CheckpointStore) -> dict[CheckpointRef, _Known]:
-    """Every checkpoint of a line. Raises `CheckpointError` where one cannot be read."""
+    """Every checkpoint of a track. Raises `CheckpointError` where one cannot be read."""
     damage: list[CheckpointError] = []
     refs = store.list_checkpoints(report=damage.append)
     if damage:
@@ -232,12 +231,12 @@ def _known_of(store: CheckpointStore, ref: CheckpointRef) -> _Known:
 def _chain_of(
     store: CheckpointStore, ref: CheckpointRef, surveyed: Mapping[CheckpointRef, _Known]
 ) -> list[CheckpointRef]:
-    """As `line_of`, from what was read already."""
+    """As `ancestry_of`, from what was read already."""
     chain = [ref]
     while (above := surveyed[chain[-1]].ancestor) is not None:
         known = surveyed.get(above)
         if known is None or known.generation >= surveyed[chain[-1]].generation:
-            return line_of(store, ref)  # It raises, and says what is wrong.
+            return ancestry_of(store, ref)  # It raises, and says what is wrong.
         chain.append(above)
     return chain
 
@@ -260,7 +259,7 @@ def _remove_set(path: Path) -> None:
 def _remove(store: CheckpointStore, stored: StoredObject, named_ns: int | None = None) -> bool:
     """Take an object away, unless it was written after `named_ns`; whether it was.
 
-    Whoever wrote it again since is about to name it, in a save of another line.
+    Whoever wrote it again since is about to name it, in a save of another track.
     """
     path = store.objects.object_path(stored.digest)
     with writing_to(path), suppress(FileNotFoundError):

@@ -3,7 +3,7 @@
     objects/ab/<sha256>                            immutable bytes, shared by all checkpoints
     sets/<step, 12 digits>-<id>/manifest.json      written last; manifest.sha256 beside it before
     HEAD, pins/<name>                              pointers: a folder in sets/, its manifest's hash
-    lines/<line>/sets, HEAD, pins                  the same for another line, over the same objects
+    tracks/<track>/sets, HEAD, pins                the same for another track, over the same objects
 
 A folder in sets/ without its manifest.json is no checkpoint: what a save that was killed left
 behind. HEAD moves only after what the manifest names was found in place. Nothing here needs torch.
@@ -20,8 +20,7 @@ from typing import Final, NoReturn, TypeAlias
 
 from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
-from snapshots.checkpoint_lines import check_line, is_line
-from snapshots.checkpoint_manifest import (
+from snapshots.checkpoints.manifest import (
     MANIFEST_BYTES_MAX,
     CheckpointRef,
     Manifest,
@@ -29,7 +28,8 @@ from snapshots.checkpoint_manifest import (
     decode_manifest,
     encode_manifest,
 )
-from snapshots.checkpoint_pointers import (
+from snapshots.checkpoints.object_folder import ObjectFolder, writing_to
+from snapshots.checkpoints.pointers import (
     SET_NAME,
     damaged,
     is_there,
@@ -40,7 +40,7 @@ from snapshots.checkpoint_pointers import (
     write_pointer,
     write_sum,
 )
-from snapshots.object_folder import ObjectFolder, writing_to
+from snapshots.checkpoints.tracks import check_track, is_track
 
 STEP_MAX: Final = 10**12 - 1
 """Largest training step: it stands in a folder's name with 12 digits."""
@@ -54,54 +54,54 @@ def pass_over(_damage: CheckpointError) -> None:
 
 
 class CheckpointStore:
-    """One line of the checkpoints of a folder. Thread-safe; opening touches no file.
+    """One track of the checkpoints of a folder. Thread-safe; opening touches no file.
 
-    All lines of a folder share its objects and its lock. What a manifest names as its ancestor is
-    a checkpoint of the same line.
+    All tracks of a folder share its objects and its lock. What a manifest names as its ancestor is
+    a checkpoint of the same track.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], line: str | None = None) -> None:
-        """`folder` is made when the first object is put. `line` None: the one in it directly.
+    def __init__(self, folder: str | os.PathLike[str], track: str | None = None) -> None:
+        """`folder` is made when the first object is put. `track` None: the one in it directly.
 
-        Raises `ValueError` where the line's name is not fit.
+        Raises `ValueError` where the track's name is not fit.
         """
         self._folder = Path(folder).absolute()
-        self._line = None if line is None else check_line(line)
-        self._line_folder = self._folder if line is None else self._folder / "lines" / line
+        self._track = None if track is None else check_track(track)
+        self._track_folder = self._folder if track is None else self._folder / "tracks" / track
         self._objects = ObjectFolder(self._folder / "objects")
 
     @property
     def folder(self) -> Path:
-        """Where the objects and all lines lie."""
+        """Where the objects and all tracks lie."""
         return self._folder
 
     @property
-    def line(self) -> str | None:
-        """The line's name; None for the one that lies in the folder directly."""
-        return self._line
+    def track(self) -> str | None:
+        """The track's name; None for the one that lies in the folder directly."""
+        return self._track
 
     @property
-    def line_folder(self) -> Path:
-        """Where HEAD, sets and pins of this line lie."""
-        return self._line_folder
+    def track_folder(self) -> Path:
+        """Where HEAD, sets and pins of this track lie."""
+        return self._track_folder
 
     @property
     def objects(self) -> ObjectFolder:
-        """What the parts of all lines lie in."""
+        """What the parts of all tracks lie in."""
         return self._objects
 
-    def lines(self) -> "list[CheckpointStore]":
-        """Every line of the folder that is there, the default one first, then by name.
+    def tracks(self) -> "list[CheckpointStore]":
+        """Every track of the folder that is there, the default one first, then by name.
 
         Raises `CheckpointError` where they cannot be listed.
         """
-        names = [name for name in names_in(self._folder / "lines") if is_line(name)]
-        found = [CheckpointStore(self._folder, line) for line in [None, *names]]
+        names = [name for name in names_in(self._folder / "tracks") if is_track(name)]
+        found = [CheckpointStore(self._folder, track) for track in [None, *names]]
         return [one for one in found if one.is_there()]
 
     def is_there(self) -> bool:
-        """Whether anything was kept in this line. Raises `CheckpointError` where none can look."""
-        return any(is_there(self._line_folder / name) for name in ("sets", "HEAD", "pins"))
+        """Whether anything was kept in this track. Raises `CheckpointError` where none can look."""
+        return any(is_there(self._track_folder / name) for name in ("sets", "HEAD", "pins"))
 
     # Checkpoints
 
@@ -111,7 +111,7 @@ class CheckpointStore:
         """Write the manifest, check that all it names is in place, and move HEAD to it.
 
         `expected_head` is the head that the save began from: where another stands there now, two
-        writers save into one line; this checkpoint is kept and HEAD is left alone. Raises
+        writers save into one track; this checkpoint is kept and HEAD is left alone. Raises
         `CheckpointError` for that, and where anything cannot be written or is not in place.
         """
         ref = self.keep_manifest(manifest)
@@ -144,7 +144,7 @@ class CheckpointStore:
                 sync_folder(made)
                 if made == self._folder:
                     break
-        # Another line's retention may have judged by now that nobody needs one of the objects.
+        # Another track's retention may have judged by now that nobody needs one of the objects.
         # Under the lock it sees the manifest, or what it took away is missed here.
         with self.locked():
             if is_there(folder / "manifest.json"):
@@ -183,7 +183,7 @@ class CheckpointStore:
     def list_checkpoints(self, *, report: Report = pass_over) -> list[CheckpointRef]:
         """Every committed checkpoint, by step and id. What cannot be read goes to `report`."""
         found = []
-        sets = self._line_folder / "sets"
+        sets = self._track_folder / "sets"
         for name in names_in(sets):
             if SET_NAME.fullmatch(name):
                 try:
@@ -226,7 +226,7 @@ class CheckpointStore:
 
         Raises `CheckpointError` where the pointer cannot be read.
         """
-        return read_pointer(self._line_folder / "HEAD")
+        return read_pointer(self._track_folder / "HEAD")
 
     def point_head(self, ref: CheckpointRef, *, expected_head: CheckpointRef | None) -> None:
         """Move HEAD to a kept checkpoint, verified in place, if it is where it was expected.
@@ -241,25 +241,25 @@ class CheckpointStore:
         """Point HEAD at a committed checkpoint, as for going back, after it was verified."""
         self.verify_in_place(self.read_manifest(ref))
         with self.locked():
-            write_pointer(self._line_folder / "HEAD", ref)
+            write_pointer(self._track_folder / "HEAD", ref)
 
     def pin(self, name: str, ref: CheckpointRef) -> None:
         """Keep a checkpoint under a name, which retention respects. Replaces an older pin."""
         check_id(name, "a pin's name")
         self.read_manifest(ref)
         with self.locked():
-            write_pointer(self._line_folder / "pins" / name, ref)
+            write_pointer(self._track_folder / "pins" / name, ref)
 
     def unpin(self, name: str) -> None:
         """Take a pin away; harmless where there is none."""
-        path = self._line_folder / "pins" / check_id(name, "a pin's name")
+        path = self._track_folder / "pins" / check_id(name, "a pin's name")
         with writing_to(path), suppress(FileNotFoundError):
             path.unlink()
             sync_folder(path.parent)
 
     def pins(self) -> dict[str, CheckpointRef]:
         """Every pin by name. Raises `CheckpointError` where one cannot be read."""
-        folder = self._line_folder / "pins"
+        folder = self._track_folder / "pins"
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
         found = {name: read_pointer(folder / name) for name in names if not name.startswith(".")}
         return {name: ref for name, ref in found.items() if ref is not None}
@@ -268,7 +268,7 @@ class CheckpointStore:
     def locked(self) -> Iterator[None]:
         """Hold the folder's lock: nobody else moves a HEAD or removes anything meanwhile.
 
-        It is one for all lines. Not for a thread that holds it: that one would wait for itself.
+        It is one for all tracks. Not for a thread that holds it: that one would wait for itself.
         """
         path = self._folder / ".lock"
         with writing_to(path):
@@ -283,7 +283,7 @@ class CheckpointStore:
 
     def set_folder(self, ref: CheckpointRef) -> Path:
         """The folder of a checkpoint's manifest."""
-        return self._line_folder / "sets" / f"{ref.training_step:012}-{ref.id}"
+        return self._track_folder / "sets" / f"{ref.training_step:012}-{ref.id}"
 
     def _exchange_head(self, ref: CheckpointRef, expected_head: CheckpointRef | None) -> None:
         with self.locked():
@@ -295,10 +295,10 @@ class CheckpointStore:
                     hint="let one trainer at a time save into a folder",
                     step=ref.training_step,
                 )
-            write_pointer(self._line_folder / "HEAD", ref)
+            write_pointer(self._track_folder / "HEAD", ref)
 
     def _refuse_missing(self, what: str) -> NoReturn:
         raise CheckpointIncompleteError(
-            f"{what} in {self._line_folder}",
+            f"{what} in {self._track_folder}",
             hint="look at the folder's name; begin from nothing only where that is meant",
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
-from snapshots.checkpoint_manifest import CheckpointRef, Manifest
+from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 
 Commit = Callable[[Manifest, CheckpointRef | None], CheckpointRef]
 """How rank 0 makes a checkpoint of a manifest; gets the head that the save began from."""

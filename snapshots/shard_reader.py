@@ -34,7 +34,8 @@ from torch.futures import Future
 
 from eventlog.canonical import decode
 from eventlog.errors import CheckpointError, SteplogError
-from snapshots.checkpoint_manifest import (
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.manifest import (
     ITEM_BYTES,
     CheckpointRef,
     Chunk,
@@ -43,11 +44,10 @@ from snapshots.checkpoint_manifest import (
     TensorEntry,
     check_id,
 )
-from snapshots.checkpoint_parts import PartReader
-from snapshots.checkpoint_store import CheckpointStore
-from snapshots.part_writer import PENDING_PARTS_MAX
-from snapshots.shard_bytes import bytes_view, dtype_name
+from snapshots.checkpoints.part_writer import PENDING_PARTS_MAX
+from snapshots.checkpoints.parts import PartReader
 from snapshots.shard_writer import THREADS, THREADS_MAX
+from snapshots.shards.tensor_bytes import bytes_view, dtype_name
 
 
 class _Begun(NamedTuple):

@@ -25,12 +25,12 @@ from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor
 
 from eventlog.errors import CheckpointError, SteplogError
-from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.save_handle import AS_ALONE, SaveEnds, SaveHandle
-from snapshots.shard_ranks import COLLECTIVE_TIMEOUT_S, Ranks, own_group
 from snapshots.shard_writer import THREADS, ShardWriter
+from snapshots.shards.ranks import COLLECTIVE_TIMEOUT_S, Ranks, own_group
 
 State = Mapping[str, Any]
 

@@ -27,7 +27,8 @@ from torch.futures import Future
 from eventlog.canonical import encode
 from eventlog.errors import CheckpointError, ValueNotEncodableError
 from eventlog.version import VERSION
-from snapshots.checkpoint_manifest import (
+from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
+from snapshots.checkpoints.manifest import (
     NAME_CHARACTERS_MAX,
     VALUE_BYTES_MAX,
     CheckpointRef,
@@ -38,11 +39,10 @@ from snapshots.checkpoint_manifest import (
     ValueEntry,
     check_id,
 )
-from snapshots.checkpoint_parts import PartReader
-from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
-from snapshots.part_writer import PartWriter
+from snapshots.checkpoints.part_writer import PartWriter
+from snapshots.checkpoints.parts import PartReader
 from snapshots.save_handle import Commit
-from snapshots.shard_bytes import bytes_of, dtype_name
+from snapshots.shards.tensor_bytes import bytes_of, dtype_name
 
 THREADS: Final = 4
 """Threads that encode, hash and write, for each rank; while some wait for the disk, others work."""

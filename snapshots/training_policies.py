@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Protocol
 
 from eventlog.recorder import SessionRecorder
-from snapshots.policy_versions import PolicyVersion
+from snapshots.policies.versions import PolicyVersion
 
 
 class Publisher(Protocol):
@@ -23,7 +23,7 @@ class Publisher(Protocol):
         """Make a version the one in use."""
 
     def label_in_use(self) -> str | None:
-        """The version that the log says is in use; HEAD of the line follows it."""
+        """The version that the log says is in use; HEAD of the track follows it."""
 
 
 class PolicyVersions(ABC):

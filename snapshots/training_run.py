@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 from eventlog.errors import ConfigError
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
-from snapshots.adopted_folder import hash_folder
 from snapshots.checkpoint_config import CheckpointConfig
-from snapshots.checkpoint_lines import line_of_training
-from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.restored_set import RestoredSet
+from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.tracks import track_of_training
 from snapshots.save_handle import SaveEnds, SaveHandle
-from snapshots.set_journal import BegunSet, give_up_open_sets
-from snapshots.set_keeping import SetKeeper
-from snapshots.set_record import RANK_STATES, AdoptedFolder, SetRecord
+from snapshots.sets.adopted_folder import hash_folder
+from snapshots.sets.journal import BegunSet, give_up_open_sets
+from snapshots.sets.keeping import SetKeeper
+from snapshots.sets.record import RANK_STATES, AdoptedFolder, SetRecord
+from snapshots.sets.restored_set import RestoredSet
 from snapshots.training_policies import PolicyVersions, Publisher
 from snapshots.training_state import capture_training_state
 
@@ -56,7 +56,7 @@ class TrainingRun(PolicyVersions):
         self._place = place
         self._log = place.log
         self._config = config
-        self._store = CheckpointStore(place.folder, line_of_training(name))
+        self._store = CheckpointStore(place.folder, track_of_training(name))
         self._entered = False
         self._recorder = None
 
@@ -67,7 +67,7 @@ class TrainingRun(PolicyVersions):
 
     @property
     def checkpoints(self) -> CheckpointStore:
-        """The line of the folder that this training's sets lie in."""
+        """The track of the folder that this training's sets lie in."""
         return self._store
 
     @property
@@ -86,10 +86,10 @@ class TrainingRun(PolicyVersions):
         Raises what claiming raises, in all ranks.
         """
         # torch takes seconds to load, and who only reads a training needs none of it.
-        from snapshots.shard_policies import PolicyPlace, PolicyPublisher
-        from snapshots.shard_ranks import Ranks
-        from snapshots.shard_restoring import SetRestorer
         from snapshots.shard_saver import ShardSaver
+        from snapshots.shards.policy_publisher import PolicyPlace, PolicyPublisher
+        from snapshots.shards.ranks import Ranks
+        from snapshots.shards.set_restorer import SetRestorer
 
         if self._entered:
             raise ConfigError(
@@ -160,7 +160,7 @@ class TrainingRun(PolicyVersions):
         Raises `CheckpointError` where the save before is still under way, or what that met where
         nobody asked its handle; `FencedError` where another trainer has claimed the training.
         """
-        from snapshots.shard_state import Trained, gathered
+        from snapshots.shards.trained import Trained, gathered
 
         # Where one rank has what cannot be kept, the others must not wait for it.
         tree, own = self._ranks.agree(
@@ -219,14 +219,14 @@ class TrainingRun(PolicyVersions):
         the sessions they branch from. The set is pinned in its own training. As `restore_latest`.
         Raises `ConfigError` for a set of this training itself, which `restore` brings back.
         """
-        from snapshots.shard_restoring import SetRestorer
+        from snapshots.shards.set_restorer import SetRestorer
 
         if training == self._name:
             raise ConfigError(
                 f"training {training!r} cannot branch from itself",
                 hint="restore the set, or branch in a training of another name",
             )
-        other = CheckpointStore(self._place.folder, line_of_training(training))
+        other = CheckpointStore(self._place.folder, track_of_training(training))
         restorer = SetRestorer(self._log, other, training, self._ranks)
         ref = self._ranks.ask(lambda: restorer.find(set_id))
         self._saver.refuse_overlap(ref.training_step)
@@ -249,7 +249,7 @@ class TrainingRun(PolicyVersions):
     def _gone_on(self, restored: RestoredSet) -> RestoredSet:
         self._last_step = restored.step
         self._keeper.go_on_from(restored.set_id, restored.record)
-        self._policies.label_in_use()  # HEAD of the policy line follows the log, also after a kill
+        self._policies.label_in_use()  # HEAD of the policy track follows the log, also after a kill
         self._policy = restored.policy
         return restored
 

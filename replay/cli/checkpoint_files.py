@@ -13,19 +13,19 @@ import typer
 from replay.cli.checkpoint_place import (
     REF_HELP,
     FolderOption,
-    LineOption,
+    TrackOption,
     checkpoints_of,
     find_named,
 )
 from replay.cli.opened import opened
 from replay.cli.output import Output
 from replay.cli.value_text import bytes_text
-from snapshots.checkpoint_export import Exported, export_checkpoint
-from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
-from snapshots.import_writer import Imported
-from snapshots.safetensors_import import import_safetensors
-from snapshots.torch_import import import_dcp_folder
+from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.interchange.export import Exported, export_checkpoint
+from snapshots.interchange.import_writer import Imported
+from snapshots.interchange.safetensors_import import import_safetensors
+from snapshots.interchange.torch_import import import_dcp_folder
 
 PREFIX = "model."
 """What is put before the names of safetensors: they load as `{"model": model.state_dict()}`."""
@@ -72,7 +72,7 @@ def export_files(
         ),
     ] = "",
     folder: FolderOption = None,
-    line: LineOption = None,
+    track: TrackOption = None,
 ) -> None:
     """Write a checkpoint's tensors as safetensors.
 
@@ -82,7 +82,7 @@ def export_files(
     JSON keys: id, step, manifest, folder, files, tensors, bytes, tensors_left_out, values_left_out.
     """
     output = Output.of(context)
-    with checkpoints_of(context, folder, line) as place:
+    with checkpoints_of(context, folder, track) as place:
         store, found = find_named(place, ref)
         done = export_checkpoint(
             store, found, target, prefix=prefix, layout=layout, tensors=tensors or ()

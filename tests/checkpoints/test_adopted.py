@@ -14,10 +14,10 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 
 from eventlog.errors import CheckpointError  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
-from snapshots.adopted_folder import hash_folder  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_retention import collect_garbage  # noqa: E402
 from snapshots.sample_order import SampleOrder  # noqa: E402
+from snapshots.sets.adopted_folder import hash_folder  # noqa: E402
 from snapshots.training_run import TrainingRun  # noqa: E402
 from tests.support.command import Command  # noqa: E402
 

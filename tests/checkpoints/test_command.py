@@ -47,7 +47,7 @@ KILLED = """
 import os, signal, sys
 import torch
 from snapshots.checkpoint_retention import Retention
-from snapshots.object_folder import ObjectFolder
+from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.shard_saver import ShardSaver
 
 keep_objects = ObjectFolder.keep_objects

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from snapshots.checkpoint_manifest import FORMAT, MANIFEST_BYTES_MAX
-from snapshots.part_writer import PACK_BYTES, PACKED_BYTES_MAX, PART_BYTES
+from snapshots.checkpoints.manifest import FORMAT, MANIFEST_BYTES_MAX
+from snapshots.checkpoints.part_writer import PACK_BYTES, PACKED_BYTES_MAX, PART_BYTES
 from snapshots.tensor_codec import BLOCK_BYTES, Encoding
 from tests.support.sources import ROOT
 

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed: torch check
 
 from eventlog.errors import ConfigError  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
-from snapshots.checkpoint_lines import line_of_policies  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
-from snapshots.policy_versions import read_history, read_rolled_back  # noqa: E402
+from snapshots.checkpoints.tracks import track_of_policies  # noqa: E402
+from snapshots.policies.versions import read_history, read_rolled_back  # noqa: E402
 from tests.support.command import Command  # noqa: E402
 from tests.support.scenarios import run_scenario  # noqa: E402
 from tests.support.torch_states import fingerprint  # noqa: E402
@@ -74,7 +74,7 @@ def test_many_versions_take_little_room_and_each_comes_back(tmp_path: Path) -> N
 
 def test_published_again_after_a_restore(tmp_path: Path) -> None:
     with open_workspace(tmp_path / "ws") as ws:
-        line = CheckpointStore(ws.folder / "checkpoints", line_of_policies("run-1"))
+        line = CheckpointStore(ws.folder / "checkpoints", track_of_policies("run-1"))
         with ws.training("run-1") as run:
             assert (run.policy, run.policy_in_use()) == (None, None)
             for version in range(4):

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from eventlog.errors import CheckpointError  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
-from snapshots.object_folder import ObjectFolder  # noqa: E402
+from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
 from snapshots.sample_order import SampleOrder  # noqa: E402
 from tests.support.set_toy import Toy, toy_at  # noqa: E402
 from tests.support.torch_states import fingerprint  # noqa: E402

@@ -13,7 +13,7 @@ from eventlog.errors import CheckpointError  # noqa: E402
 from snapshots import shard_saver  # noqa: E402
 from snapshots.checkpoint_retention import Retention  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
-from snapshots.object_folder import ObjectFolder  # noqa: E402
+from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
 from snapshots.shard_reader import ShardReader  # noqa: E402
 from snapshots.shard_saver import ShardSaver  # noqa: E402
 from tests.support.torch_states import fingerprint, load, load_again, odd_state  # noqa: E402

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint 
 from eventlog.errors import CheckpointError  # noqa: E402
 from replay.workspace import open_workspace  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
-from snapshots.object_folder import ObjectFolder  # noqa: E402
-from snapshots.set_journal import GIVEN_UP, session_of_set  # noqa: E402
+from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
+from snapshots.sets.journal import GIVEN_UP, session_of_set  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 

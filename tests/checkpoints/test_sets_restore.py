@@ -25,9 +25,9 @@ from eventlog.recorder import SessionRecorder  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
-from snapshots.object_folder import ObjectFolder  # noqa: E402
-from snapshots.set_journal import CHECKPOINT  # noqa: E402
-from snapshots.set_restoring import require_same_log  # noqa: E402
+from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
+from snapshots.sets.journal import CHECKPOINT  # noqa: E402
+from snapshots.sets.restoring import require_same_log  # noqa: E402
 from snapshots.training_run import TrainingRun  # noqa: E402
 from tests.support.set_toy import Toy, toy_at  # noqa: E402
 from tests.support.torch_states import fingerprint  # noqa: E402
@@ -456,7 +456,7 @@ def test_a_manifest_of_another_training_is_refused(ws: Workspace) -> None:
         source = theirs.checkpoints.set_folder(theirs.checkpoints.find_checkpoint())
     with ws.training(NAME) as run:
         own = save_at(run, Toy(), 1)
-        shutil.copytree(source, run.checkpoints.line_folder / "sets" / source.name)
+        shutil.copytree(source, run.checkpoints.track_folder / "sets" / source.name)
         with pytest.raises(CheckpointError, match=set_id):
             run.restore(set_id, **Toy().objects())
         assert restored_toy(run)[1].set_id == own

@@ -19,11 +19,12 @@ from eventlog.event import SessionResumed  # noqa: E402
 from eventlog.log import SessionFilter  # noqa: E402
 from eventlog.recorder import SessionRecorder  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
-from snapshots import set_keeping, shard_restoring  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
-from snapshots.object_folder import ObjectFolder  # noqa: E402
-from snapshots.set_journal import CHECKPOINT, is_committed  # noqa: E402
+from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
+from snapshots.sets import keeping as set_keeping  # noqa: E402
+from snapshots.sets.journal import CHECKPOINT, is_committed  # noqa: E402
+from snapshots.shards import set_restorer as shard_restoring  # noqa: E402
 from snapshots.training_run import TrainingRun  # noqa: E402
 from tests.support.set_toy import Toy, toy_at  # noqa: E402
 

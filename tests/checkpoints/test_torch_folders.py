@@ -20,13 +20,13 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint import FileSystemWriter  # noqa: E402
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError  # noqa: E402
-from snapshots.checkpoint_export import export_checkpoint  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
-from snapshots.safetensors_import import import_safetensors  # noqa: E402
+from snapshots.interchange.export import export_checkpoint  # noqa: E402
+from snapshots.interchange.safetensors_import import import_safetensors  # noqa: E402
+from snapshots.interchange.torch_import import import_dcp_folder  # noqa: E402
+from snapshots.interchange.torch_item import read_value  # noqa: E402
 from snapshots.shard_reader import ShardReader  # noqa: E402
 from snapshots.shard_writer import ShardWriter  # noqa: E402
-from snapshots.torch_import import import_dcp_folder  # noqa: E402
-from snapshots.torch_item import read_value  # noqa: E402
 from tests.support.processes import ROOT  # noqa: E402
 from tests.support.torch_states import (  # noqa: E402
     emptied,

@@ -19,9 +19,9 @@ pytest.importorskip("torch", reason="torch is not installed: no policy is traine
 
 import steplog
 from examples.kill_training import TASKS, Ending, history, samples
-from snapshots.checkpoint_lines import line_of_training
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.policy_versions import read_published
+from snapshots.checkpoints.tracks import track_of_training
+from snapshots.policies.versions import read_published
 
 STEPS = 60
 DEADLINE_S = 500
@@ -133,7 +133,7 @@ def test_it_learns(told: tuple[Path, Ending]) -> None:
 
 
 def test_a_set_holds_sessions_in_an_open_call_and_others(told: tuple[Path, Ending]) -> None:
-    store = CheckpointStore(told[0] / "killed" / "checkpoints", line_of_training("desk-policy"))
+    store = CheckpointStore(told[0] / "killed" / "checkpoints", track_of_training("desk-policy"))
     head = store.head()
     assert head is not None
     record = store.read_manifest(head).set

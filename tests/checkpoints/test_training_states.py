@@ -18,8 +18,8 @@ from eventlog.errors import StateError, ValueNotEncodableError  # noqa: E402
 from snapshots.checkpoint_config import WORKERS_MAX, CheckpointConfig  # noqa: E402
 from snapshots.random_state import capture_random, reseeded, restore_random  # noqa: E402
 from snapshots.sample_order import SampleOrder  # noqa: E402
-from snapshots.shard_ranks import COLLECTIVE_TIMEOUT_S  # noqa: E402
 from snapshots.shard_writer import THREADS, THREADS_MAX  # noqa: E402
+from snapshots.shards.ranks import COLLECTIVE_TIMEOUT_S  # noqa: E402
 from snapshots.training_state import (  # noqa: E402
     capture_training_state,
     decode_training_state,

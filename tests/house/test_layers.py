@@ -25,7 +25,7 @@ THIRD_PARTY = {
     "torch": [
         "eventlog/values/array_values.py",
         "snapshots/random_state.py",
-        "snapshots/shard_*.py",
+        "snapshots/shard*.py",
     ],
     "kafka": ["eventlog/kafka/kafka_python*.py"],
     "confluent_kafka": ["eventlog/kafka/confluent*.py"],
@@ -40,7 +40,7 @@ NEVER_AT_MODULE_LEVEL = {"numpy", "torch", "pandas", "starlette", "pydantic"} | 
 
 MAY_LOAD_PYDANTIC = {"eventlog/config.py"}
 
-MAY_LOAD_TORCH = "snapshots/shard_*.py"
+MAY_LOAD_TORCH = "snapshots/shard*.py"
 """Subclasses of torch's: whoever imports these modules asked for torch. No module of ours does."""
 
 PURE = [

@@ -48,7 +48,7 @@ MAY_CATCH_ALL = {
     "replay/snapshot_taker.py": "a user's policy: the event it is asked after is durable already",
     "eventlog/kafka/committer.py": "the one writer: each waiter is answered, whatever happened",
     "eventlog/sqlite/committer.py": "the one writer: each waiter is answered, whatever happened",
-    "snapshots/shard_ranks.py": "the other ranks are told, and the exception goes on",
+    "snapshots/shards/ranks.py": "the other ranks are told, and the exception goes on",
 }
 VAGUE_MODULES = {"utils", "util", "common", "core", "services", "helpers", "misc", "base"}
 

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventlog.errors import CheckpointError
-from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_retention import (
     Retention,
     apply_retention,
@@ -26,6 +25,7 @@ from snapshots.checkpoint_retention import (
     list_incomplete,
 )
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.manifest import CheckpointRef
 from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
 from tests.support.sources import ROOT
 
@@ -236,7 +236,7 @@ def test_what_another_line_needs_stays(store: CheckpointStore) -> None:
             assert read_checkpoint(one, ref) == tensors_at(ref.training_step)
     named = {
         stored
-        for one in store.lines()
+        for one in store.tracks()
         for ref in one.list_checkpoints()
         for stored in one.read_manifest(ref).objects()
     }
@@ -289,7 +289,7 @@ def test_garbage_is_told_before_it_is_taken(store: CheckpointStore) -> None:
     halves += [store.set_folder(ref) / ".manifest.json.0123456789abcdef.tmp"]
     for path in halves:
         path.write_bytes(b"x")
-    strangers = [store.folder / name for name in ("README", "sets/notes", "lines/B", ".x.tmp")]
+    strangers = [store.folder / name for name in ("README", "sets/notes", "tracks/B", ".x.tmp")]
     for path in strangers:
         path.write_bytes(b"x")
     before = sorted(store.folder.rglob("*"))

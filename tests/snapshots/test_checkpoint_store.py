@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
-from snapshots import object_folder, part_writer
-from snapshots.checkpoint_parts import PartReader, line_of
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.object_folder import WrittenObject
-from snapshots.object_keeper import WAITING_MAX, ObjectKeeper
-from snapshots.part_writer import PACK_BYTES, PACKED_BYTES_MAX
+from snapshots.checkpoints import object_folder, part_writer
+from snapshots.checkpoints.object_folder import WrittenObject
+from snapshots.checkpoints.object_keeper import WAITING_MAX, ObjectKeeper
+from snapshots.checkpoints.part_writer import PACK_BYTES, PACKED_BYTES_MAX
+from snapshots.checkpoints.parts import PartReader, ancestry_of
 from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
 
 CHANCE = random.Random(3)
@@ -148,7 +148,7 @@ def test_differences_rest_on_ancestors_and_every_version_is_read(store: Checkpoi
     refs = store.list_checkpoints()
     assert [read_checkpoint(store, ref) for ref in refs] == versions
     assert stored_bytes(store) < 410_000
-    assert line_of(store, refs[-1]) == list(reversed(refs))
+    assert ancestry_of(store, refs[-1]) == list(reversed(refs))
 
 
 def test_a_base_that_is_gone_is_named(store: CheckpointStore) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from snapshots.checkpoint_manifest import ITEM_BYTES, Manifest, encode_manifest
-from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.manifest import ITEM_BYTES, Manifest, encode_manifest
+from snapshots.checkpoints.parts import PartReader
 from snapshots.tensor_codec import Encoding
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "checkpoints"

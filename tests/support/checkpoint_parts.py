@@ -4,10 +4,10 @@ import time
 from collections.abc import Mapping
 from secrets import token_hex
 
-from snapshots.checkpoint_manifest import CheckpointRef, Chunk, Manifest, TensorEntry, ValueEntry
-from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.part_writer import PartWriter
+from snapshots.checkpoints.manifest import CheckpointRef, Chunk, Manifest, TensorEntry, ValueEntry
+from snapshots.checkpoints.part_writer import PartWriter
+from snapshots.checkpoints.parts import PartReader
 
 
 def write_checkpoint(

@@ -26,11 +26,11 @@ import eventlog.recording.session_writer
 import examples.train_policy
 import replay.workspace
 import snapshots.checkpoint_store
-import snapshots.object_folder
-import snapshots.shard_policies
-import snapshots.shard_restoring
+import snapshots.checkpoints.object_folder
 import snapshots.shard_saver
-import snapshots.shard_state
+import snapshots.shards.policy_publisher
+import snapshots.shards.set_restorer
+import snapshots.shards.trained
 import snapshots.training_run
 
 _Point = tuple[Any, str, bool]
@@ -38,20 +38,20 @@ POINTS: Final[dict[str, _Point]] = {
     # Where it is, and whether the kill comes before it is done (else right after).
     "append": (eventlog.recording.session_writer.SessionWriter, "submit", False),
     "update": (examples.train_policy, "update", False),
-    "publish": (snapshots.shard_policies, "record_publication", True),
-    "published": (snapshots.shard_policies, "record_publication", False),
+    "publish": (snapshots.shards.policy_publisher, "record_publication", True),
+    "published": (snapshots.shards.policy_publisher, "record_publication", False),
     "begin": (snapshots.training_run, "begin_set", True),
     "begun": (snapshots.training_run, "begin_set", False),
-    "object": (snapshots.object_folder.ObjectFolder, "write_object", False),
-    "objects": (snapshots.object_folder.ObjectFolder, "keep_objects", False),
+    "object": (snapshots.checkpoints.object_folder.ObjectFolder, "write_object", False),
+    "objects": (snapshots.checkpoints.object_folder.ObjectFolder, "keep_objects", False),
     "manifest": (snapshots.checkpoint_store.CheckpointStore, "keep_manifest", False),
     "commit": (snapshots.training_run, "commit_set", True),
     "committed": (snapshots.training_run, "commit_set", False),
     "head": (snapshots.checkpoint_store.CheckpointStore, "point_head", False),
-    "restore": (snapshots.shard_state.Trained, "load_from", True),
-    "loaded": (snapshots.shard_state.Trained, "load_from", False),
-    "rewind": (snapshots.shard_restoring, "rewind_sessions", True),
-    "rewound": (snapshots.shard_restoring, "rewind_sessions", False),
+    "restore": (snapshots.shards.trained.Trained, "load_from", True),
+    "loaded": (snapshots.shards.trained.Trained, "load_from", False),
+    "rewind": (snapshots.shards.set_restorer, "rewind_sessions", True),
+    "rewound": (snapshots.shards.set_restorer, "rewind_sessions", False),
     "void": (replay.workspace.Workspace, "void_sessions", True),
     "voided": (replay.workspace.Workspace, "void_sessions", False),
     "resumed": (replay.workspace.Workspace, "resume", False),

@@ -26,12 +26,19 @@ from torch.nn.parallel import DistributedDataParallel
 from eventlog.errors import FencedError
 from eventlog.event import SessionForked
 from replay.workspace import Workspace, open_workspace
-from snapshots import policy_rollback, set_restoring, shard_policies
 from snapshots.checkpoint_config import CheckpointConfig
-from snapshots.checkpoint_lines import line_of_policies
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.object_folder import ObjectFolder
-from snapshots.policy_versions import PolicyVersion, read_history, read_published, read_rolled_back
+from snapshots.checkpoints.object_folder import ObjectFolder
+from snapshots.checkpoints.tracks import track_of_policies
+from snapshots.policies import rollback as policy_rollback
+from snapshots.policies.versions import (
+    PolicyVersion,
+    read_history,
+    read_published,
+    read_rolled_back,
+)
+from snapshots.sets import restoring as set_restoring
+from snapshots.shards import policy_publisher as shard_policies
 from snapshots.training_run import TrainingRun
 from tests.support.scale import scaled
 from tests.support.torch_ranks import run_world, start_world
@@ -186,7 +193,7 @@ def fenced(folder: Path) -> None:
 
 def policy_line(folder: Path) -> CheckpointStore:
     """The line of the training's versions."""
-    return CheckpointStore(folder / "ws" / "checkpoints", line_of_policies(TRAINING))
+    return CheckpointStore(folder / "ws" / "checkpoints", track_of_policies(TRAINING))
 
 
 def die(*_: object, **__: object) -> None:

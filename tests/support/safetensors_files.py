@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
-from snapshots.checkpoint_manifest import ITEM_BYTES, CheckpointRef
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.chunk_layout import Block, runs_of
-from snapshots.import_writer import ImportedTensor, ImportWriter
-from snapshots.safetensors_file import DTYPES, lay_out, read_header, tensor_bytes
+from snapshots.checkpoints.chunk_layout import Block, runs_of
+from snapshots.checkpoints.manifest import ITEM_BYTES, CheckpointRef
+from snapshots.interchange.import_writer import ImportedTensor, ImportWriter
+from snapshots.interchange.safetensors_file import DTYPES, lay_out, read_header, tensor_bytes
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...], bytes]]
 """By name: dtype, shape and bytes."""

@@ -37,10 +37,10 @@ from snapshots import (  # noqa: F401  (once here too)
 )
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.object_folder import ObjectFolder
-from snapshots.restored_set import RestoredSet
-from snapshots.set_journal import CHECKPOINT, KEPT, is_committed
-from snapshots.set_keeping import SetKeeper
+from snapshots.checkpoints.object_folder import ObjectFolder
+from snapshots.sets.journal import CHECKPOINT, KEPT, is_committed
+from snapshots.sets.keeping import SetKeeper
+from snapshots.sets.restored_set import RestoredSet
 from snapshots.training_run import TrainingRun
 from tests.support.set_toy import (
     DEADLINE_S,

@@ -23,9 +23,9 @@ from eventlog.log import SessionFilter
 from replay.workspace import Workspace, open_workspace
 from snapshots import shard_policies, shard_restoring, shard_saver  # noqa: F401  (once here too)
 from snapshots.checkpoint_config import CheckpointConfig
-from snapshots.object_folder import ObjectFolder
+from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.sample_order import SampleOrder
-from snapshots.set_journal import CHECKPOINT
+from snapshots.sets.journal import CHECKPOINT
 from snapshots.training_run import TrainingRun
 from tests.support.set_toy import Toy, toy_at
 from tests.support.torch_ranks import LOAD_WORLDS, SAVE_WORLD, _model, _state, _whole, run_world

@@ -14,8 +14,8 @@ from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.state_dict import set_state_dict
 
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.interchange.torch_import import import_dcp_folder
 from snapshots.shard_reader import ShardReader
-from snapshots.torch_import import import_dcp_folder
 from tests.support.torch_ranks import (
     SAVE_WORLD,
     Rank,

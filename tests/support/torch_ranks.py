@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from eventlog.errors import CheckpointError
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.object_folder import ObjectFolder
+from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.shard_reader import ShardReader
 from snapshots.shard_saver import ShardSaver
 from snapshots.shard_writer import ShardWriter

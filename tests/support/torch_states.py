@@ -13,7 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
-from snapshots.checkpoint_manifest import ITEM_BYTES, CheckpointRef
+from snapshots.checkpoints.manifest import ITEM_BYTES, CheckpointRef
 from snapshots.shard_reader import ShardReader
 from snapshots.shard_writer import ShardWriter
 

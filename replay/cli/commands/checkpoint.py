@@ -19,29 +19,29 @@ from replay.cli.checkpoint_place import (
     REF_HELP,
     CheckpointPlace,
     FolderOption,
-    LineOption,
+    TrackOption,
     checkpoints_of,
     find_named,
-    line_text,
+    track_text,
 )
 from replay.cli.exit_codes import ExitCode
 from replay.cli.output import NOTHING, Output, Record, shortened, time_text
 from replay.cli.times import parse_duration
 from replay.cli.value_text import bytes_text, value_text
-from snapshots.checkpoint_check import CheckedCheckpoint, CheckpointChecker, Soundness
-from snapshots.checkpoint_difference import compare_checkpoints
-from snapshots.checkpoint_inventory import HEAD, ListedCheckpoint, Status, list_line, strangers
-from snapshots.checkpoint_manifest import CheckpointRef
-from snapshots.checkpoint_parts import PartReader
 from snapshots.checkpoint_retention import GRACE_S, collect_garbage
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.check import CheckedCheckpoint, CheckpointChecker, Soundness
+from snapshots.checkpoints.difference import compare_checkpoints
+from snapshots.checkpoints.inventory import HEAD, ListedCheckpoint, Status, list_track, strangers
+from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.parts import PartReader
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
 RefArgument = Annotated[str, typer.Argument(metavar="REF", help=REF_HELP)]
 
 LIST_COLUMNS = {
-    "LINE": lambda one: line_text(one["line"]),
+    "TRACK": lambda one: track_text(one["track"]),
     "STEP": lambda one: str(one["step"]),
     "ID": lambda one: str(one["id"]),
     "WHAT": lambda one: _what(one),
@@ -53,7 +53,7 @@ LIST_COLUMNS = {
     "SESSIONS": lambda one: _or_nothing(one["sessions"]),
 }
 CHECK_COLUMNS = {
-    "LINE": lambda one: line_text(one["line"]),
+    "TRACK": lambda one: track_text(one["track"]),
     "STEP": lambda one: str(one["step"]),
     "ID": lambda one: str(one["id"]),
     "VERDICT": lambda one: str(one["verdict"]),
@@ -70,7 +70,7 @@ DIFF_COLUMNS = {
 }
 POINTER_COLUMNS = {
     "NAME": lambda one: str(one["name"]),
-    "LINE": lambda one: line_text(one["line"]),
+    "TRACK": lambda one: track_text(one["track"]),
     "STEP": lambda one: str(one["step"]),
     "ID": lambda one: str(one["id"]),
 }
@@ -97,19 +97,19 @@ def checkpoint() -> None:
 
 @app.command("list")
 def list_checkpoints(
-    context: typer.Context, folder: FolderOption = None, line: LineOption = None
+    context: typer.Context, folder: FolderOption = None, track: TrackOption = None
 ) -> None:
     """List the checkpoints that are kept.
 
     Saves that were killed, or are under way, are incomplete. Exit code 4 where a manifest, HEAD or
     a pin is damaged, 6 where HEAD or a pin names what is not there.
 
-    JSON keys: line, id, step, kind, status, head, pins, created, world_size, tensors, raw_bytes,
+    JSON keys: track, id, step, kind, status, head, pins, created, world_size, tensors, raw_bytes,
     stored_bytes, ancestor, training, sessions, manifest.
     """
     output = Output.of(context)
     damage: list[CheckpointError] = []
-    with checkpoints_of(context, folder, line) as place:
+    with checkpoints_of(context, folder, track) as place:
         output.print_records(
             map(checkpoint_row, _listed(place, output, damage.append)),
             LIST_COLUMNS,
@@ -126,7 +126,7 @@ def check(
         str | None, typer.Argument(metavar="REF", help=REF_HELP + " All without it.")
     ] = None,
     folder: FolderOption = None,
-    line: LineOption = None,
+    track: TrackOption = None,
     log: Annotated[
         bool,
         typer.Option("--log", help="Also derive the log's Merkle trees anew: reads the whole log."),
@@ -139,14 +139,14 @@ def check(
     naming tensor and object. Exit code 4 where something is damaged, 6 where something is only
     missing: an object, or the end of a save that was killed.
 
-    JSON keys: line, id, step, verdict, parts, bytes, problems.
+    JSON keys: track, id, step, verdict, parts, bytes, problems.
     """
     output = Output.of(context)
     damage: list[CheckpointError] = []
     verdicts: set[Soundness] = set()
-    with checkpoints_of(context, folder, line) as place:
+    with checkpoints_of(context, folder, track) as place:
         if ref is None:
-            targets, unread = targets_in(place.lines, damage.append)
+            targets, unread = targets_in(place.tracks, damage.append)
         else:
             targets, unread = targets_from(*find_named(place, ref)), []
         kept_log = None if place.workspace is None else place.workspace.log
@@ -168,7 +168,7 @@ def diff(
     first: Annotated[str, typer.Argument(metavar="A", help=REF_HELP)],
     second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
     folder: FolderOption = None,
-    line: LineOption = None,
+    track: TrackOption = None,
     values: Annotated[
         bool, typer.Option("--values", help="Count the numbers that changed: reads those parts.")
     ] = False,
@@ -181,7 +181,7 @@ def diff(
     JSON keys: name, change, before, after, parts, parts_changed, numbers, numbers_changed.
     """
     output = Output.of(context)
-    with checkpoints_of(context, folder, line) as place:
+    with checkpoints_of(context, folder, track) as place:
         sides = [
             PartReader(store, store.read_manifest(ref))
             for store, ref in (find_named(place, text) for text in (first, second))
@@ -208,7 +208,7 @@ def gc(
 ) -> None:
     """Take away what killed saves left behind.
 
-    Objects that no checkpoint of any line names, and unfinished folders and files. Nothing goes
+    Objects that no checkpoint of any track names, and unfinished folders and files. Nothing goes
     while any manifest cannot be read.
 
     JSON keys: objects, bytes, unfinished.
@@ -228,15 +228,15 @@ def pin(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pin's name.")],
     ref: RefArgument = HEAD,
     folder: FolderOption = None,
-    line: LineOption = None,
+    track: TrackOption = None,
 ) -> None:
     """Keep a checkpoint under a name; retention never takes it.
 
-    A pin of that name in the same line is replaced. Without REF the head is pinned.
+    A pin of that name in the same track is replaced. Without REF the head is pinned.
 
-    JSON keys: name, line, id, step, manifest.
+    JSON keys: name, track, id, step, manifest.
     """
-    with checkpoints_of(context, folder, line) as place:
+    with checkpoints_of(context, folder, track) as place:
         store, found = find_named(place, ref)
         try:
             store.pin(name, found)
@@ -248,15 +248,15 @@ def pin(
 @app.command()
 def unpin(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pin's name, or LINE/NAME.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The pin's name, or TRACK/NAME.")],
     folder: FolderOption = None,
-    line: LineOption = None,
+    track: TrackOption = None,
 ) -> None:
     """Take a pin away; the checkpoint stays until retention or nothing keeps it.
 
-    JSON keys: name, line, id, step, manifest.
+    JSON keys: name, track, id, step, manifest.
     """
-    with checkpoints_of(context, folder, line) as place:
+    with checkpoints_of(context, folder, track) as place:
         before, slash, last = name.rpartition("/")
         store, found = find_named(place, f"{before}{slash}pin:{last}")
         store.unpin(last)
@@ -270,22 +270,22 @@ def head(
         str | None, typer.Argument(metavar="REF", help=REF_HELP + " Shows it without.")
     ] = None,
     folder: FolderOption = None,
-    line: LineOption = None,
+    track: TrackOption = None,
 ) -> None:
     """Show what loading takes by itself, or go back to another checkpoint.
 
     Every object of it must be in place. A trainer that saves at the same time fails then.
 
-    JSON keys: name, line, id, step, manifest.
+    JSON keys: name, track, id, step, manifest.
     """
     output = Output.of(context)
-    with checkpoints_of(context, folder, line) as place:
+    with checkpoints_of(context, folder, track) as place:
         if ref is not None:
             store, found = find_named(place, ref)
             store.move_head(found)
             _print_pointer(context, HEAD, store, found)
             return
-        heads = ((store, store.head()) for store in place.lines)
+        heads = ((store, store.head()) for store in place.tracks)
         rows = (pointer_row(HEAD, store, found) for store, found in heads if found is not None)
         output.print_records(rows, POINTER_COLUMNS, f"no head in {place.root.folder}")
 
@@ -297,13 +297,13 @@ app.command("import")(import_files)
 def _listed(
     place: CheckpointPlace, output: Output, report: Callable[[CheckpointError], None]
 ) -> Iterator[ListedCheckpoint]:
-    for store in place.lines:
-        for one in list_line(store, report):
+    for store in place.tracks:
+        for one in list_track(store, report):
             if one.problem is not None:
                 report(one.problem)
             yield one
         for name in strangers(store):
-            output.note(f"{store.line_folder / 'sets' / name} is no checkpoint: passed over")
+            output.note(f"{store.track_folder / 'sets' / name} is no checkpoint: passed over")
 
 
 def _told(
@@ -316,7 +316,7 @@ def _told(
         for one in found:
             verdicts.add(one.verdict)
             for problem in one.problems:
-                output.problem(f"{line_text(one.line)}/{one.id}: {problem.message}")
+                output.problem(f"{track_text(one.track)}/{one.id}: {problem.message}")
             yield one
 
 

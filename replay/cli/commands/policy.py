@@ -12,11 +12,11 @@ from replay.cli.opened import opened
 from replay.cli.output import NOTHING, Output, time_text
 from replay.views import Row, policy_row
 from replay.workspace import Workspace
-from snapshots.checkpoint_lines import line_of_policies
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.policy_rollback import roll_back
-from snapshots.policy_versions import read_history
-from snapshots.set_journal import TRAINING
+from snapshots.checkpoints.tracks import track_of_policies
+from snapshots.policies.rollback import roll_back
+from snapshots.policies.versions import read_history
+from snapshots.sets.journal import TRAINING
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -77,7 +77,7 @@ def rollback(
     """Put an earlier policy version in use again.
 
     Its checkpoint is verified first. Then the log is told, in a session of its own, so that no
-    trainer is fenced; then HEAD of the training's policy line is moved. Run again after a crash it
+    trainer is fenced; then HEAD of the training's policy track is moved. Run again after a crash it
     completes what is missing. The sessions that a bad version acted in are found and voided with
     `steplog sessions --policy V1..V2 --void`.
 
@@ -131,7 +131,7 @@ def _rows(ws: Workspace, output: Output, training: str) -> Iterator[Row]:
 
 
 def _store(ws: Workspace, training: str) -> CheckpointStore:
-    return CheckpointStore(ws.folder / "checkpoints", line_of_policies(training))
+    return CheckpointStore(ws.folder / "checkpoints", track_of_policies(training))
 
 
 def _trainings(ws: Workspace) -> Iterator[str]:

@@ -15,8 +15,8 @@ import pytest
 from eventlog.canonical import encode
 from replay.cli.commands.checkpoint import app
 from replay.cli.main import VERBS
-from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.manifest import CheckpointRef
 from tests.replay.cli.test_docs import keys_of
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command
@@ -60,7 +60,7 @@ def test_listing(steplog: Command, store: CheckpointStore, two: list[CheckpointR
     store.begin_checkpoint(9, "half")
     rows = steplog.rows("checkpoint", "list")
     assert all(list(row) == keys_of("checkpoint", "list") for row in rows)
-    told = [(row["line"], row["step"], row["id"], row["kind"], row["status"]) for row in rows]
+    told = [(row["track"], row["step"], row["id"], row["kind"], row["status"]) for row in rows]
     assert told == [
         (None, 7, two[0].id, "checkpoint", "committed"),
         (None, 8, two[1].id, "checkpoint", "committed"),
@@ -78,12 +78,12 @@ def test_listing(steplog: Command, store: CheckpointStore, two: list[CheckpointR
     assert first["stored_bytes"] >= 200_000 > rows[1]["stored_bytes"]
     assert first["manifest"] == two[0].digest
     assert 1_600_000_000 < first["created"] / 1e6 < 10_000_000_000
-    assert steplog.rows("checkpoint", "list", "--line", "policies-a") == rows[3:]
-    assert steplog.rows("checkpoint", "list", "--line", ".") == rows[:3]
+    assert steplog.rows("checkpoint", "list", "--track", "policies-a") == rows[3:]
+    assert steplog.rows("checkpoint", "list", "--track", ".") == rows[:3]
     folder = steplog.at("nowhere")
     assert folder.rows("checkpoint", "list", "--folder", store.folder) == rows
     lines = steplog("checkpoint", "list").lines
-    assert lines[0][:5] == ["LINE", "STEP", "ID", "WHAT", "MARKS"]
+    assert lines[0][:5] == ["TRACK", "STEP", "ID", "WHAT", "MARKS"]
     assert lines[1][:5] == [".", "7", two[0].id, "checkpoint", "best"]
     assert lines[3][:5] == [".", "9", "half", "incomplete", "-"]
 
@@ -99,7 +99,7 @@ def test_nothing_is_there(steplog: Command, store: CheckpointStore, tmp_path: Pa
     assert (ran.code, "there is no folder" in ran.err) == (2, True)
     assert steplog.at(tmp_path / "none")("checkpoint", "list").code == 2
     assert steplog("checkpoint", "check", "HEAD").code == 6
-    ran = steplog("checkpoint", "list", "--line", "x")
+    ran = steplog("checkpoint", "list", "--track", "x")
     assert (ran.code, "there are: none" in ran.err) == (2, True)
 
 
@@ -298,7 +298,7 @@ def test_names(steplog: Command, store: CheckpointStore, two: list[CheckpointRef
         assert list(row) == keys_of("checkpoint", sub_verb)
     assert row == {
         "name": "best",
-        "line": None,
+        "track": None,
         "id": two[1].id,
         "step": 8,
         "manifest": two[1].digest,
@@ -307,7 +307,7 @@ def test_names(steplog: Command, store: CheckpointStore, two: list[CheckpointRef
     assert steplog.row("checkpoint", "head", "pin:best")["id"] == two[0].id
     assert store.head() == two[0]
     assert steplog.rows("checkpoint", "head") == [
-        {"name": "HEAD", "line": None, "id": two[0].id, "step": 7, "manifest": two[0].digest}
+        {"name": "HEAD", "track": None, "id": two[0].id, "step": 7, "manifest": two[0].digest}
     ]
     assert steplog.row("checkpoint", "unpin", "best")["id"] == two[0].id
     assert store.pins() == {}
@@ -343,14 +343,14 @@ def test_what_several_lines_have_is_asked_for_by_line(
         assert f"./{asked} or trainings-a/{asked}" in told
         row = steplog.row("checkpoint", "check", f"trainings-a/{asked}", "-q")
         assert row["id"] == ref.id
-        assert steplog.row("checkpoint", "check", asked, "--line", "trainings-a", "-q") == row
+        assert steplog.row("checkpoint", "check", asked, "--track", "trainings-a", "-q") == row
         assert steplog.rows("checkpoint", "check", f"./{asked}", "-q")[0]["id"] == two[1].id
-    assert steplog.row("checkpoint", "check", ref.id, "-q")["line"] == "trainings-a"
+    assert steplog.row("checkpoint", "check", ref.id, "-q")["track"] == "trainings-a"
     assert steplog("checkpoint", "diff", "./HEAD", "trainings-a/HEAD").code == 1
     steplog.row("checkpoint", "pin", "x", "./HEAD")
     steplog.row("checkpoint", "pin", "x", "trainings-a/HEAD")
     assert steplog("checkpoint", "unpin", "x").code == 2
-    assert steplog.row("checkpoint", "unpin", "trainings-a/x")["line"] == "trainings-a"
+    assert steplog.row("checkpoint", "unpin", "trainings-a/x")["track"] == "trainings-a"
     assert len(steplog.rows("checkpoint", "head")) == 2
     assert steplog("checkpoint", "check", "none/HEAD").code == 2
 
@@ -360,7 +360,7 @@ def test_a_damaged_copy_in_one_line_hides_no_sound_one_in_another(
 ) -> None:
     other = CheckpointStore(store.folder, "trainings-a")
     write_checkpoint(other, 1, SMALL)
-    (other.line_folder / "HEAD").write_bytes(b"?")
+    (other.track_folder / "HEAD").write_bytes(b"?")
     assert steplog.rows("checkpoint", "check", "HEAD", "-q")[0]["id"] == two[1].id
     assert steplog("checkpoint", "check", "trainings-a/HEAD").code == 4
     assert steplog("checkpoint", "list").code == 4

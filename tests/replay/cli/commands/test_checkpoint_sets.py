@@ -9,12 +9,12 @@ import pytest
 from eventlog.cut import Cut
 from eventlog.merkle_root import MerkleRoot
 from replay.workspace import Workspace
-from snapshots.checkpoint_lines import line_of_training
-from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.set_journal import begin_set, commit_set
-from snapshots.set_positions import extended_trees, position_at
-from snapshots.set_record import SessionPosition, SetRecord
+from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.tracks import track_of_training
+from snapshots.sets.journal import begin_set, commit_set
+from snapshots.sets.positions import extended_trees, position_at
+from snapshots.sets.record import SessionPosition, SetRecord
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command, record_desk
 
@@ -37,7 +37,7 @@ def keep_set(
     training: str = TRAINING,
 ) -> Kept:
     """A set at the log's present end. `commits`: the manifest the log is told of, None: of none."""
-    store = CheckpointStore(ws.folder / "checkpoints", line_of_training(TRAINING))
+    store = CheckpointStore(ws.folder / "checkpoints", track_of_training(TRAINING))
     cut = ws.log.end_cut()
     positions: dict[str, SessionPosition] = {}
     for info in ws.sessions():

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from replay.workspace import Workspace
-from snapshots.checkpoint_lines import line_of_policies
-from snapshots.checkpoint_manifest import CheckpointRef
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.policy_versions import (
+from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.tracks import track_of_policies
+from snapshots.policies.versions import (
     find_version,
     read_history,
     record_publication,
@@ -25,7 +25,7 @@ KEYS = [
 
 
 def line_of(ws: Workspace, training: str = "run-1") -> CheckpointStore:
-    return CheckpointStore(ws.folder / "checkpoints", line_of_policies(training))
+    return CheckpointStore(ws.folder / "checkpoints", track_of_policies(training))
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Checkpoints in the files of others, and out of them."""

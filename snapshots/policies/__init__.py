@@ -1,0 +1,1 @@
+"""Policy versions: what the log says of them."""

@@ -1,0 +1,1 @@
+"""Checkpoint sets: what ties a checkpoint to a cut of a log."""

@@ -1,0 +1,128 @@
+"""`SetKeeper`: what rank 0 of a training does to make a checkpoint a set, in an order that is the
+promise.
+
+Begun in the log; objects (the saver's work); manifest; the note in the training session, on which a
+trainer that lost its claim fails; committed in the log; HEAD; what retention lets go. Needs no
+torch.
+"""
+
+from contextlib import suppress
+from secrets import token_hex
+
+from eventlog.cut import Cut
+from eventlog.errors import CheckpointError, SteplogError
+from eventlog.log import EventLog
+from eventlog.merkle_root import MerkleRoot
+from eventlog.recorder import SessionRecorder
+from eventlog.recording.event_batch import EventBatch
+from eventlog.recording.session_writer import wall_clock_us
+from snapshots.checkpoint_retention import Retention, apply_retention
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.manifest import CheckpointRef, Manifest
+from snapshots.sets.journal import (
+    ACTOR,
+    GIVEN_UP,
+    KEPT,
+    BegunSet,
+    begin_set,
+    commit_set,
+    is_committed,
+    note_value,
+)
+from snapshots.sets.members import live_positions
+from snapshots.sets.positions import extended_trees
+from snapshots.sets.record import AdoptedFolder, SetRecord
+
+
+class SetKeeper:
+    """Keeps one training's sets. `begin` and `commit` may run in different threads, in turn."""
+
+    def __init__(
+        self, log: EventLog, store: CheckpointStore, training: str, retention: Retention | None
+    ) -> None:
+        """`store` is the training's track; `retention` None keeps everything."""
+        self._log = log
+        self._store = store
+        self._training = training
+        self._retention = retention
+        self._previous: str | None = None
+        self._trees: dict[int, MerkleRoot] = {}
+        self._covered = Cut.empty()
+        self._ended: dict[str, bytes] = {}
+
+    def go_on_from(self, set_id: str, record: SetRecord) -> None:
+        """The training goes on from this set: the trees of its cut need not be read again."""
+        self._previous = set_id
+        self._trees, self._covered = dict(record.log), record.cut
+
+    def begin(
+        self,
+        recorder: SessionRecorder,
+        step: int,
+        sessions: list[str] | None,
+        adopted: AdoptedFolder | None,
+        policy: str | None,
+    ) -> tuple[BegunSet, SetRecord]:
+        """Settle the cut and who stood where, and tell the log; durable when it returns."""
+        recorder.flush()
+        cut = self._log.end_cut()
+        record = SetRecord(
+            training=self._training,
+            attempt=recorder.attempt,
+            step=recorder.step,
+            event_digest=recorder.event_digest,
+            cut=cut,
+            log={},
+            sessions=live_positions(self._log, self._training, sessions, cut, self._ended),
+            policy=policy,
+            previous=self._previous,
+            adopted=adopted,
+        )
+        return begin_set(self._log, token_hex(8), self._training, step, cut), record
+
+    def commit(
+        self,
+        recorder: SessionRecorder,
+        begun: BegunSet,
+        record: SetRecord,
+        manifest: Manifest,
+        head: CheckpointRef | None,
+    ) -> CheckpointRef:
+        """Make the set of a manifest whose objects are all stored. `head` is as the save began.
+
+        Raises `FencedError` where another trainer has claimed the training: nothing is committed
+        then.
+        """
+        trees = extended_trees(self._log, self._trees, self._covered, record.cut)
+        ref = self._store.keep_manifest(manifest._replace(set=record._replace(log=trees)))
+        recorder.annotate(KEPT, note_value(ref))
+        commit_set(self._log, begun, ref.digest)
+        self._store.point_head(ref, expected_head=head)
+        self._trees, self._covered, self._previous = trees, record.cut, ref.id
+        self._let_go(ref)
+        return ref
+
+    def give_up(self, begun: BegunSet) -> None:
+        """End the set of a save that failed. Harmless where it was committed, or another did so.
+
+        A log that cannot be written is no matter here: who claims the training next ends it.
+        """
+        batch = EventBatch(begun.head, wall_clock_us, root=begun.root.copy())
+        batch.close(GIVEN_UP, ACTOR)
+        with suppress(SteplogError):
+            batch.append_to(self._log)
+
+    def _let_go(self, ref: CheckpointRef) -> None:
+        if self._retention is None:
+            return
+        known = self._store.list_checkpoints()
+        committed = {one.id for one in known if is_committed(self._log, one, self._training)}
+        try:
+            apply_retention(self._store, self._retention, counted=committed)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"set {ref.id} is committed, but older ones could not be taken away: "
+                f"{error.message}",
+                hint=error.hint,
+                step=ref.training_step,
+            ) from error

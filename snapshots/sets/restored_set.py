@@ -1,0 +1,53 @@
+"""`RestoredSet`: what a training that goes on from a set is told of it. Needs no torch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from snapshots.checkpoints.manifest import Manifest
+from snapshots.random_state import restore_random
+from snapshots.sets.record import SetRecord
+
+
+class RestoredSet:
+    """A set that a training goes on from."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        record: SetRecord,
+        sessions: Mapping[str, str],
+        later_sessions: tuple[str, ...],
+        progress: Any,
+        random: Any,
+        generators: Mapping[str, object],
+    ) -> None:
+        self.step = manifest.training_step
+        """The step in training after which it was saved."""
+        self.set_id = manifest.id
+        """Its id; also the checkpoint's."""
+        self.record = record
+        """Its place in the log."""
+        self.sessions = sessions
+        """Ids of the sessions to resume, each by the id of the session in the set: themselves, or
+        the branches that were made of them."""
+        self.later_sessions = later_sessions
+        """The training's sessions that began after the set's cut; they are left as they are. In a
+        training that branches, those it has already, as from a branching that was broken off."""
+        self.progress = progress
+        """What `checkpoint(progress=...)` was given."""
+        self.policy = record.policy
+        """The label of the policy version that these weights go by: the training's `policy` then.
+        In a branch it is a label of the training branched from."""
+        self.adopted = None if record.adopted is None else Path(record.adopted.folder)
+        """The adopted folder, its files compared; None for a set with weights of its own."""
+        self._random = random
+        self._generators = generators
+
+    def restore_random(self) -> None:
+        """Set the random states once more: after whatever drew from them since, as `iter(loader)`
+        does."""
+        restore_random(self._random, self._generators)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.set_id} after step {self.step}>"

@@ -1,0 +1,107 @@
+"""Bringing the sessions of a checkpoint set back to where they stood, in the log.
+
+A claim per session, under the training's own attempt: of two trainers that restore at once the
+older gives up. Each is released again, so that whichever process runs its environment resumes it
+without fencing anyone; that process then sees the open calls. Used by trainings; needs no torch.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from eventlog.errors import (
+    CheckpointError,
+    FencedError,
+    IntegrityError,
+    SessionNotFoundError,
+    SteplogError,
+    StepNotFoundError,
+)
+from eventlog.event import FIRST_ATTEMPT, LineHead, Restore, SessionForked
+from eventlog.ids import mint_session_id
+from eventlog.log import EventLog
+from eventlog.recording.event_batch import EventBatch
+from eventlog.recording.session_writer import wall_clock_us
+from eventlog.training_facts import FORKED_FOR
+from snapshots.sets.journal import ACTOR
+from snapshots.sets.members import members_of
+from snapshots.sets.positions import began_after
+from snapshots.sets.record import SetRecord
+
+REASON: Final = "restore"
+"""The reason of a claim that brings a session back."""
+
+
+def require_same_log(log: EventLog, set_id: str, record: SetRecord) -> None:
+    """Raise `CheckpointError` naming a session that this log does not have as the set has it.
+
+    A set restored over another log would tie weights to events they never came from.
+    """
+    places = [(record.training, record.step, record.event_digest)]
+    places += [(name, one.step, one.event_digest) for name, one in record.sessions.items()]
+    for name, step, digest in places:
+        try:
+            found = next(iter(log.read_session(name, step, step + 1, through=digest)), None)
+        except (SessionNotFoundError, StepNotFoundError, IntegrityError) as error:
+            raise _another_log(set_id, name, step, error) from error
+        if found is None or found.digest != digest:
+            raise _another_log(set_id, name, step, None)
+
+
+def rewind_sessions(log: EventLog, record: SetRecord, attempt: int) -> None:
+    """Take every session of the set back to its place, and release it.
+
+    `attempt` is the training's claim under which this is done. Raises `FencedError` where a later
+    restore of the training has claimed one; then none is changed in a local log.
+    """
+    if not record.sessions:
+        return
+    log.take_over(
+        list(record.sessions),
+        stands_on={name: one.event_digest for name, one in record.sessions.items()},
+        reason=REASON,
+        restore=Restore(record.training, attempt),
+    )
+    for name in record.sessions:
+        # Its own process may have taken it up already, where it was rewound to. Another restore
+        # has claimed the training before: this one's next note in the training session fails.
+        with suppress(FencedError):
+            log.release(name)
+
+
+def fork_sessions(log: EventLog, record: SetRecord, training: str) -> dict[str, str]:
+    """Begin a branch of every session of the set where it stood, for another training.
+
+    The sessions themselves go on undisturbed. Returns each branch's id by its session's.
+    """
+    return {
+        name: _fork(log, name, one.step, one.event_digest, training)
+        for name, one in record.sessions.items()
+    }
+
+
+def sessions_since(log: EventLog, record: SetRecord) -> Iterator[str]:
+    """The training's sessions that began after the set's cut: they are left as they are."""
+    for info in members_of(log, record.training):
+        name = info.session_id
+        if name not in record.sessions and began_after(log, name, record.cut):
+            yield name
+
+
+def _fork(log: EventLog, session_id: str, step: int, digest: bytes, training: str) -> str:
+    branch_id = mint_session_id()
+    changes: Mapping[str, str] = {FORKED_FOR: training}
+    batch = EventBatch(LineHead(branch_id, step, FIRST_ATTEMPT, digest), wall_clock_us)
+    batch.add(SessionForked(session_id, step, None, changes), ACTOR)
+    batch.append_to(log)
+    return branch_id
+
+
+def _another_log(set_id: str, name: str, step: int, error: SteplogError | None) -> CheckpointError:
+    said = "another event stands there" if error is None else error.message
+    return CheckpointError(
+        f"set {set_id} is not of this log: session {name!r} at step {step}: {said}",
+        hint="open the workspace that the set was made in",
+        session_id=name,
+        step=step,
+    )

@@ -1,0 +1,1 @@
+"""What stands on torch besides the writer, the reader and the saver."""

@@ -1,0 +1,133 @@
+"""An optimizer's state by its parameters' names, and exactly back. Imports torch.
+
+Tensors (moments, step counters) are saved as tensors; learning rates, betas and all else that
+stands in its groups as one canonical value.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from eventlog.canonical import decode
+from eventlog.errors import CheckpointError
+from snapshots.checkpoints.manifest import Manifest
+from snapshots.training_state import decode_state, encode_state
+
+Names = Mapping[int, str]
+Moments = dict[str, dict[str, torch.Tensor]]
+
+
+def tensors_of(optimizer: torch.optim.Optimizer, names: Names) -> Moments:
+    """The state's tensors, by parameter and by what they are."""
+    return {
+        _name_of(parameter, names): {
+            key: value for key, value in state.items() if isinstance(value, torch.Tensor)
+        }
+        for parameter, state in optimizer.state.items()
+    }
+
+
+def encode_settings(optimizer: torch.optim.Optimizer, names: Names) -> bytes:
+    """All that is no moment: the groups with their parameters by name, and plain numbers."""
+    groups = [
+        {
+            key: [_name_of(one, names) for one in value] if key == "params" else value
+            for key, value in group.items()
+        }
+        for group in optimizer.param_groups
+    ]
+    numbers = {
+        _name_of(parameter, names): {
+            key: value for key, value in state.items() if not isinstance(value, torch.Tensor)
+        }
+        for parameter, state in optimizer.state.items()
+    }
+    return encode_state({"groups": groups, "numbers": numbers}, "optimizer")
+
+
+def decode_settings(manifest: Manifest, label: str) -> Any:
+    """What `encode_settings` gave for the optimizer of this label. Raises `CheckpointError`."""
+    entry = manifest.values.get(f"optimizer.{label}.settings")
+    if entry is None:
+        raise CheckpointError(
+            f"checkpoint {manifest.id} has no optimizer {label!r}",
+            hint="name the optimizers as they were named, or load the model alone",
+        )
+    data = decode(entry.data)
+    if not isinstance(data, bytes):
+        raise CheckpointError(
+            f"checkpoint {manifest.id} holds no settings of optimizer {label!r}",
+            hint="load another checkpoint",
+        )
+    return decode_state(data)
+
+
+def room_for(
+    manifest: Manifest,
+    label: str,
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.nn.Parameter],
+) -> Moments:
+    """Tensors to load the moments into, sharded as their parameters are."""
+    room: Moments = {}
+    for entry in manifest.tensors.values():
+        if entry.path[:3] != ("optimizer", label, "state"):
+            continue
+        name, key = str(entry.path[3]), str(entry.path[4])
+        parameter = parameters.get(name)
+        if parameter is None:
+            raise CheckpointError(
+                f"checkpoint {manifest.id} has moments of {name!r}, which the model has not",
+                hint="build the model as it was saved",
+                tensor=name,
+            )
+        dtype = getattr(torch, entry.dtype)
+        if tuple(parameter.shape) == entry.shape:
+            made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+        else:
+            known = optimizer.state.get(parameter, {}).get(key)
+            device = known.device if isinstance(known, torch.Tensor) else "cpu"
+            made = torch.zeros(entry.shape, dtype=dtype, device=device)
+        room.setdefault(name, {})[key] = made
+    return room
+
+
+def require_same_groups(
+    label: str, optimizer: torch.optim.Optimizer, names: Names, settings: Any
+) -> None:
+    """Raise `CheckpointError` where the optimizer has other groups than were saved."""
+    found = [[_name_of(one, names) for one in group["params"]] for group in optimizer.param_groups]
+    if found != [group["params"] for group in settings["groups"]]:
+        raise CheckpointError(
+            f"optimizer {label!r} has other groups of parameters than were saved",
+            hint="build the optimizer as it was saved",
+        )
+
+
+def put_state(
+    optimizer: torch.optim.Optimizer, names: Names, moments: Moments, settings: Any
+) -> None:
+    """Make the optimizer, of the same groups, what it was."""
+    groups = settings["groups"]
+    for group, kept in zip(optimizer.param_groups, groups, strict=True):
+        group.update({key: value for key, value in kept.items() if key != "params"})
+    by_name = {
+        _name_of(one, names): one for group in optimizer.param_groups for one in group["params"]
+    }
+    optimizer.state.clear()
+    for name in {**settings["numbers"], **moments}:
+        optimizer.state[by_name[name]] = {
+            **settings["numbers"].get(name, {}),
+            **moments.get(name, {}),
+        }
+
+
+def _name_of(parameter: torch.Tensor, names: Names) -> str:
+    name = names.get(id(parameter))
+    if name is None:
+        raise CheckpointError(
+            f"an optimizer holds a parameter of shape {tuple(parameter.shape)} that no model has",
+            hint="pass every model whose parameters the optimizers hold",
+        )
+    return name

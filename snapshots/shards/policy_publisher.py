@@ -1,0 +1,136 @@
+"""`PolicyPublisher`: a training's policy versions, each stored as what changed since another.
+
+They lie in a track of their own. The log is told of a version once its checkpoint is whole,
+and HEAD of the track follows the log. Every rank makes one. Imports torch, which steplog itself
+never needs.
+"""
+
+import os
+from typing import NamedTuple
+
+from eventlog.errors import CheckpointError, ConfigError
+from eventlog.log import EventLog
+from eventlog.recorder import SessionRecorder
+from eventlog.recording.session_writer import wall_clock_us
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.difference import compare_checkpoints
+from snapshots.checkpoints.manifest import CheckpointRef, Manifest
+from snapshots.checkpoints.parts import PartReader
+from snapshots.checkpoints.tracks import track_of_policies
+from snapshots.policies.rollback import roll_back, settle_head
+from snapshots.policies.versions import (
+    PolicyVersion,
+    Published,
+    find_version,
+    label_of,
+    read_history,
+    read_published,
+    record_publication,
+    require_version,
+)
+from snapshots.save_handle import SaveEnds
+from snapshots.shard_reader import ShardReader
+from snapshots.shard_saver import ShardSaver
+from snapshots.shards.ranks import Ranks
+from snapshots.shards.trained import Trained
+
+
+class PolicyPlace(NamedTuple):
+    """Where a training's policy versions are kept: log, folder of checkpoints, and its name."""
+
+    log: EventLog
+    folder: str | os.PathLike[str]
+    training: str
+
+
+class PolicyPublisher:
+    """Publishes, restores and goes back. All methods are collectives. Not thread-safe."""
+
+    def __init__(self, place: PolicyPlace, ranks: Ranks, *, threads: int, timeout_s: float) -> None:
+        self._log = place.log
+        self._training = place.training
+        self._ranks = ranks
+        self._store = CheckpointStore(place.folder, track_of_policies(place.training))
+        self._saver = ShardSaver(self._store, delta=True, threads=threads, timeout_s=timeout_s)
+
+    def publish(self, version: int, model: object, recorder: SessionRecorder | None) -> str:
+        """Keep the model as this version, and note it in the training session; its label.
+
+        The same weights as an earlier checkpoint of the version are that checkpoint.
+        """
+        number = self._ranks.agree(lambda: require_version(version))
+        tree = self._ranks.agree(lambda: Trained.of(model, None, None)).to_tree()
+        if not tree:
+            raise ConfigError("no model was given", hint="publish_policy(version, model)")
+        labels: list[str] = []
+
+        def commit(manifest: Manifest, _head: CheckpointRef | None) -> CheckpointRef:
+            assert recorder is not None, "rank 0 has claimed the training"
+            published = read_published(self._log, self._training)
+            ref = self._same_before(manifest, number, published)
+            ref = self._store.keep_manifest(manifest) if ref is None else ref
+            labels.append(label_of(published, number, ref.digest, recorder.attempt))
+            record_publication(recorder, number, labels[0], ref)
+            settle_head(self._log, self._store, self._training)
+            return ref
+
+        self._saver.save(tree, step=number, ends=SaveEnds(commit))
+        return self._ranks.ask(lambda: labels[0])
+
+    def restore(self, name: int | str, model: object) -> PolicyVersion:
+        """Load the version of this label or number into the model."""
+        found = self._ranks.ask(lambda: find_version(read_history(self._log, self._training), name))
+        trained = self._ranks.agree(lambda: Trained.of(model, None, None))
+        reader = self._ranks.agree(lambda: ShardReader(self._store, checkpoint=found.checkpoint))
+        if reader.checkpoint != found.ref:
+            raise CheckpointError(
+                f"version {found.label} has another manifest than was published",
+                hint="restore another version",
+                step=found.training_step,
+            )
+        trained.load_from(reader, self._ranks)
+        return found
+
+    def go_back(self, name: int | str, reason: str) -> PolicyVersion:
+        """Make the version the one in use, for the log and for HEAD of the track."""
+
+        def back() -> PolicyVersion:
+            return roll_back(
+                self._log, self._store, self._training, name, reason, clock_us=wall_clock_us
+            ).version
+
+        return self._ranks.ask(back)
+
+    def label_in_use(self) -> str | None:
+        """The label of the version that the log says is in use; HEAD of the track follows it."""
+
+        def settle() -> str | None:
+            current, _moved = settle_head(self._log, self._store, self._training)
+            return None if current is None else current.label
+
+        return self._ranks.ask(settle)
+
+    def close(self) -> None:
+        """Let the saver's thread go."""
+        self._saver.close()
+
+    def _same_before(
+        self, manifest: Manifest, version: int, published: list[Published]
+    ) -> CheckpointRef | None:
+        """The checkpoint of an earlier publication of the version with the same weights.
+
+        A training that was stopped publishes again what it had published: no new version.
+        """
+        for one in reversed(published):
+            if one.version != version:
+                continue
+            try:
+                earlier = self._store.read_manifest(one.ref)
+                self._store.verify_in_place(earlier)
+                # Saved by other ranks it is cut in another way: then the numbers are compared.
+                sides = PartReader(self._store, earlier), PartReader(self._store, manifest)
+                if not any(compare_checkpoints(*sides)):
+                    return one.ref
+            except CheckpointError:
+                continue  # It is damaged: the new one takes its place.
+        return None

@@ -1,0 +1,254 @@
+"""`SetRestorer`: a checkpoint set brought back into a training's objects, and its sessions.
+
+The order is fixed: the claim of the training comes first, then weights, optimizer, scheduler and
+data, then the sessions, and the random states last, because all that comes before may draw from
+them. Imports torch, which steplog itself never needs.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from eventlog.canonical import decode
+from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from eventlog.log import EventLog
+from eventlog.recorder import SessionRecorder
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.manifest import CheckpointRef, Manifest
+from snapshots.checkpoints.tracks import pin_of_branch
+from snapshots.random_state import require_random
+from snapshots.sets.adopted_folder import require_unchanged
+from snapshots.sets.journal import RESTORED, is_committed, is_known, note_value, read_notes
+from snapshots.sets.members import members_of
+from snapshots.sets.record import RANK_STATES, SetRecord
+from snapshots.sets.restored_set import RestoredSet
+from snapshots.sets.restoring import (
+    fork_sessions,
+    require_same_log,
+    rewind_sessions,
+    sessions_since,
+)
+from snapshots.shard_reader import ShardReader
+from snapshots.shards.ranks import Ranks
+from snapshots.shards.trained import Trained
+from snapshots.training_state import (
+    TrainingState,
+    decode_training_state,
+    random_for_rank,
+    restore_data,
+    restore_scheduler,
+)
+
+_TAKEN: Final = ("model", "optimizer", "scheduler", "data", "extra", "generators", "reseed")
+
+
+class _Own(NamedTuple):
+    """What this rank brings back of its own."""
+
+    states: list[TrainingState]
+    random: Any
+    progress: Any
+
+
+class _Into(NamedTuple):
+    """The objects that a set is loaded into."""
+
+    trained: Trained
+    scheduler: Any
+    data: Any
+    generators: Mapping[str, object]
+    reseed: int | None
+
+    @classmethod
+    def of(cls, into: Mapping[str, Any]) -> "_Into":
+        unknown = sorted(set(into) - set(_TAKEN))
+        if unknown:
+            raise TypeError(f"a restore takes {', '.join(_TAKEN)}, not {unknown[0]}")
+        trained = Trained.of(into.get("model"), into.get("optimizer"), into.get("extra"))
+        return cls(
+            trained,
+            into.get("scheduler"),
+            into.get("data"),
+            into.get("generators") or {},
+            into.get("reseed"),
+        )
+
+
+class SetRestorer:
+    """Finds and restores the sets of one training. Every rank makes one."""
+
+    def __init__(self, log: EventLog, store: CheckpointStore, training: str, ranks: Ranks) -> None:
+        """`training` is the training whose sets these are."""
+        self._log = log
+        self._store = store
+        self._training = training
+        self._ranks = ranks
+
+    def find_latest(self) -> CheckpointRef | None:
+        """The set that was committed or restored last, by the log; None where none ever was.
+
+        Raises `CheckpointIncompleteError` where the log holds one for committed whose files are
+        gone, `CheckpointError` where the files have one that the log does not know: to begin from
+        nothing, or from an older one, would be a silent loss.
+        """
+        self._refuse_unknown_sets()
+        for note in reversed(list(read_notes(self._log, self._training))):
+            if note.name == RESTORED or is_committed(self._log, note.ref, self._training):
+                self._store.read_manifest(note.ref)
+                return note.ref
+        return None
+
+    def _refuse_unknown_sets(self) -> None:
+        for ref in self._store.list_checkpoints():
+            if is_known(self._log, ref.id) or self._store.read_manifest(ref).set is None:
+                continue
+            raise CheckpointError(
+                f"set {ref.id} of training {self._training!r} (step {ref.training_step}) is not of "
+                "this log: the log does not know it",
+                hint="open the workspace that the set was made in; an older copy of a log lacks "
+                "what it was given last",
+                step=ref.training_step,
+            )
+
+    def find(self, set_id: str) -> CheckpointRef:
+        """The committed set of this id. Raises `CheckpointIncompleteError`."""
+        ref = self._store.find_checkpoint(checkpoint=set_id)
+        if not is_committed(self._log, ref, self._training):
+            raise CheckpointIncompleteError(
+                f"set {set_id} of training {self._training!r} was never committed",
+                hint="`steplog checkpoint list` shows those that were",
+                step=ref.training_step,
+            )
+        return ref
+
+    def restore(
+        self, ref: CheckpointRef, recorder: SessionRecorder | None, into: Mapping[str, Any]
+    ) -> RestoredSet:
+        """Go on from the set in its own training; a collective."""
+        asked = self._ranks.agree(lambda: _Into.of(into))
+        manifest = self._begin(ref)
+        record = _record_of(manifest)
+        own = self._load(ref, asked)
+
+        def bring_sessions_back() -> tuple[str, ...]:
+            assert recorder is not None, "rank 0 has claimed the training"
+            # Fails where another trainer has claimed the training since. Not before all has come
+            # back: a set that could not be restored is not what the training goes on from.
+            recorder.annotate(RESTORED, note_value(ref))
+            self._store.move_head(ref)
+            rewind_sessions(self._log, record, recorder.attempt)
+            return tuple(sessions_since(self._log, record))
+
+        later = self._ranks.ask(bring_sessions_back)
+        sessions = {name: name for name in record.sessions}
+        return self._finish(manifest, record, sessions, later, own, asked)
+
+    def branch(
+        self,
+        ref: CheckpointRef,
+        training: str,
+        recorder: SessionRecorder | None,
+        into: Mapping[str, Any],
+    ) -> RestoredSet:
+        """Go on from the set in another training, `training`, with branches; a collective."""
+        asked = self._ranks.agree(lambda: _Into.of(into))
+        manifest = self._begin(ref)
+        record = _record_of(manifest)
+        own = self._load(ref, asked)
+
+        def branch_sessions() -> tuple[dict[str, str], tuple[str, ...]]:
+            assert recorder is not None, "rank 0 has claimed the training"
+            self._store.pin(pin_of_branch(training), ref)
+            # Fails where another trainer has claimed the training since: it then forks nothing.
+            recorder.annotate("branched_from", {**note_value(ref), "training": self._training})
+            # Also those that a branching before this one has made, which went no further.
+            earlier = tuple(info.session_id for info in members_of(self._log, training))
+            return fork_sessions(self._log, record, training), earlier
+
+        sessions, later = self._ranks.ask(branch_sessions)
+        return self._finish(manifest, record, sessions, later, own, asked)
+
+    def _begin(self, ref: CheckpointRef) -> Manifest:
+        """Settle on the set, and show that this is its log."""
+
+        def begin() -> None:
+            manifest = self._store.read_manifest(ref)
+            record = _record_of(manifest)
+            if record.training != self._training:
+                raise CheckpointError(
+                    f"set {ref.id} is of training {record.training!r}, not {self._training!r}",
+                    hint="restore it in its own training, or use branch_from",
+                )
+            require_same_log(self._log, ref.id, record)
+            if record.adopted is not None:
+                require_unchanged(record.adopted)
+
+        self._ranks.ask(begin)
+        return self._ranks.agree(lambda: self._store.read_manifest(ref))
+
+    def _load(self, ref: CheckpointRef, asked: _Into) -> _Own:
+        reader = self._ranks.agree(lambda: ShardReader(self._store, checkpoint=ref.id))
+        own = self._ranks.agree(lambda: self._own_part(reader.manifest, asked))
+        asked.trained.load_from(reader, self._ranks)
+        self._ranks.agree(lambda: self._load_own(own, asked))
+        return own
+
+    def _own_part(self, manifest: Manifest, asked: _Into) -> _Own:
+        """What this rank alone has. Fails before anything is changed."""
+        adopted = _record_of(manifest).adopted
+        if adopted is not None and any(asked.trained):
+            raise CheckpointError(
+                f"set {manifest.id} has no weights: they are in the adopted folder "
+                f"{adopted.folder}",
+                hint="leave out model, optimizer and extra, and load `.adopted` as it was saved",
+                step=manifest.training_step,
+            )
+        states = _rank_states(manifest)
+        rank, world_size = self._ranks.rank, self._ranks.world_size
+        randoms = [one.random for one in states]
+        random = random_for_rank(randoms, rank, world_size, asked.reseed)
+        require_random(random, asked.generators)
+        return _Own(states, random, states[rank % len(states)].progress)
+
+    def _load_own(self, own: _Own, asked: _Into) -> None:
+        place = (own.states, self._ranks.rank, self._ranks.world_size)
+        if asked.scheduler is not None:
+            restore_scheduler(*place, asked.scheduler)
+        if asked.data is not None:
+            restore_data(*place, asked.data, reseed=asked.reseed)
+
+    def _finish(
+        self,
+        manifest: Manifest,
+        record: SetRecord,
+        sessions: Mapping[str, str],
+        later: tuple[str, ...],
+        own: _Own,
+        asked: _Into,
+    ) -> RestoredSet:
+        restored = RestoredSet(
+            manifest, record, sessions, later, own.progress, own.random, asked.generators
+        )
+        self._ranks.agree(restored.restore_random)
+        return restored
+
+
+def _record_of(manifest: Manifest) -> SetRecord:
+    if manifest.set is None:
+        raise CheckpointError(
+            f"checkpoint {manifest.id} stands at no cut of a log: it is no set",
+            hint="load it with ShardReader",
+        )
+    return manifest.set
+
+
+def _rank_states(manifest: Manifest) -> list[TrainingState]:
+    found = []
+    for rank in range(manifest.world_size):
+        entry = manifest.values.get(f"{RANK_STATES}.rank-{rank}")
+        data = None if entry is None else decode(entry.data)
+        if not isinstance(data, bytes):
+            raise CheckpointError(
+                f"set {manifest.id} has nothing of rank {rank}", hint="restore another set"
+            )
+        found.append(decode_training_state(data))
+    return found

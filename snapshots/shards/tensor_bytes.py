@@ -1,0 +1,38 @@
+"""Tensors as bytes and back: what the shard writer and the shard reader share. Imports torch."""
+
+import torch
+
+from eventlog.errors import CheckpointError
+from snapshots.checkpoints.manifest import ITEM_BYTES
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """torch's short name of a dtype, as manifests hold it."""
+    return str(dtype).removeprefix("torch.")
+
+
+def bytes_view(data: torch.Tensor) -> memoryview:
+    """The memory of a flat tensor of uint8."""
+    return memoryview(data.numpy().data) if data.numel() else memoryview(b"")
+
+
+def bytes_of(name: str, tensor: torch.Tensor) -> tuple[memoryview, int]:
+    """A tensor's bytes in C order, without a copy where it lies so in memory, and its item size."""
+    item_bytes = ITEM_BYTES.get(dtype_name(tensor.dtype))
+    odd = (
+        f"dtype {tensor.dtype}"
+        if item_bytes is None
+        else f"layout {tensor.layout}"
+        if tensor.layout is not torch.strided
+        else "device meta"
+        if tensor.is_meta
+        else None
+    )
+    if odd is not None or item_bytes is None:
+        raise CheckpointError(
+            f"tensor {name!r} has the {odd}, which is not kept",
+            hint="save a dense tensor of a plain dtype",
+            tensor=name,
+        )
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return bytes_view(plain.reshape(-1).view(torch.uint8)), item_bytes

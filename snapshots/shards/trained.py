@@ -1,0 +1,199 @@
+"""A training's tensors by name, out of its models and optimizers and exactly back into them.
+
+Parameters are named as `named_parameters()` names them, and an optimizer's moments by their
+parameter, so that what 4 ranks saved is loaded by 1 or 8. Nothing here steps an optimizer to find
+out what its state would be: a fresh one stays fresh. Imports torch, which steplog itself never
+needs.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+import torch
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from eventlog.errors import CheckpointError
+from snapshots.checkpoints.manifest import Manifest
+from snapshots.shard_reader import ShardReader
+from snapshots.shard_saver import failure_of
+from snapshots.shards.optimizer_state import (
+    decode_settings,
+    encode_settings,
+    put_state,
+    require_same_groups,
+    room_for,
+    tensors_of,
+)
+from snapshots.shards.ranks import Ranks
+
+MODEL: Final = "model"
+OPTIMIZER: Final = "optimizer"
+EXTRA: Final = "extra"
+ONE: Final = "default"
+"""What an optimizer that is given by itself is called."""
+
+T = TypeVar("T")
+Tree = dict[str, Any]
+
+
+class Trained(NamedTuple):
+    """Models and optimizers, and whatever else a user keeps with them. Models are unwrapped."""
+
+    models: Mapping[str | None, torch.nn.Module]
+    optimizers: Mapping[str, torch.optim.Optimizer]
+    extra: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: object, optimizer: object, extra: Mapping[str, Any] | None) -> "Trained":
+        """A model, or several in a dict, or None; and the same of optimizers.
+
+        Raises `CheckpointError` for anything else.
+        """
+        models = _named("model", model, torch.nn.Module, None)
+        optimizers = _named("optimizer", optimizer, torch.optim.Optimizer, ONE)
+        unwrapped = {name: _unwrapped(one) for name, one in models.items()}
+        return cls(unwrapped, {str(name): one for name, one in optimizers.items()}, extra or {})
+
+    def to_tree(self, *, whole: bool = False) -> Tree:
+        """What is saved, nested. `whole`: sharded tensors are gathered first, in a collective."""
+        tree = self._models_tree()
+        if self.optimizers:
+            names = self._parameter_names()
+            tree[OPTIMIZER] = {
+                label: {"state": tensors_of(one, names), "settings": encode_settings(one, names)}
+                for label, one in self.optimizers.items()
+            }
+        if self.extra:
+            tree[EXTRA] = {name: _plain_extra(one) for name, one in self.extra.items()}
+        return gathered(tree) if whole else tree
+
+    def load_from(self, reader: ShardReader, ranks: Ranks) -> None:
+        """Bring back what was saved of these; a collective.
+
+        Raises `CheckpointError` where a tensor is damaged, or where what was saved is not what is
+        to be loaded, naming what is missing on either side: then nothing was changed.
+        """
+        tree, settings = ranks.agree(lambda: self._room_in(reader.manifest))
+        if tree:
+            try:
+                load(tree, storage_reader=reader, process_group=ranks.group)
+            except CheckpointException as error:
+                raise failure_of(error) from error
+        ranks.agree(lambda: self._put_back(tree, settings))
+
+    def _room_in(self, manifest: Manifest) -> tuple[Tree, dict[str, Any]]:
+        """Tensors to load into, those of the models themselves, and the optimizers' settings."""
+        tree = self._models_tree()
+        parameters = {name: one for one, name in self._named_parameters()}
+        if self.optimizers:
+            tree[OPTIMIZER] = {
+                label: {"state": room_for(manifest, label, one, parameters)}
+                for label, one in self.optimizers.items()
+            }
+        if self.extra:
+            tree[EXTRA] = {name: _plain_extra(one) for name, one in self.extra.items()}
+        _require_same_names(manifest, tree)
+        names = self._parameter_names()
+        settings = {label: decode_settings(manifest, label) for label in self.optimizers}
+        for label, one in self.optimizers.items():
+            require_same_groups(label, one, names, settings[label])
+        return tree, settings
+
+    def _put_back(self, tree: Tree, settings: Mapping[str, Any]) -> None:
+        names = self._parameter_names()
+        for name, model in self.models.items():
+            model.load_state_dict(tree[MODEL] if name is None else tree[MODEL][name])
+        for label, one in self.optimizers.items():
+            put_state(one, names, tree[OPTIMIZER][label]["state"], settings[label])
+        for name, value in tree.get(EXTRA, {}).items():
+            self._put_extra(name, value)
+
+    def _models_tree(self) -> Tree:
+        if not self.models:
+            return {}
+        states = {name: one.state_dict() for name, one in self.models.items()}
+        return {MODEL: states.get(None, states)}
+
+    def _named_parameters(self) -> Iterator[tuple[torch.nn.Parameter, str]]:
+        for prefix, model in self.models.items():
+            for name, parameter in model.named_parameters(remove_duplicate=False):
+                yield parameter, name if prefix is None else f"{prefix}.{name}"
+
+    def _parameter_names(self) -> dict[int, str]:
+        """Every parameter's name, by the object's identity; of tied ones the first."""
+        names: dict[int, str] = {}
+        for parameter, name in self._named_parameters():
+            names.setdefault(id(parameter), name)
+        return names
+
+    def _put_extra(self, name: str, value: Any) -> None:
+        given = self.extra[name]
+        if isinstance(given, Stateful):
+            given.load_state_dict(value)
+        elif value is not given:
+            if not isinstance(self.extra, MutableMapping):
+                raise CheckpointError(
+                    f"extra {name!r} cannot be put back into a {type(self.extra).__name__}",
+                    hint="give extra as a dict",
+                )
+            self.extra[name] = value
+
+
+def _named(what: str, given: object, kind: type[T], alone: str | None) -> dict[str | None, T]:
+    if given is None:
+        return {}
+    found: Mapping[Any, Any] = given if isinstance(given, Mapping) else {alone: given}
+    for one in found.values():
+        if not isinstance(one, kind):
+            raise CheckpointError(
+                f"{what} takes a {kind.__name__}, or a dict of them, not {type(one).__name__}",
+                hint="pass other things as extra={...}",
+            )
+    return {name if name is None else str(name): one for name, one in found.items()}
+
+
+def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """The model itself: what wraps it for one run is not part of what is kept."""
+    while True:
+        inner = model.module if isinstance(model, DistributedDataParallel) else None
+        inner = getattr(model, "_orig_mod", inner)  # of torch.compile
+        if not isinstance(inner, torch.nn.Module):
+            return model
+        model = inner
+
+
+def _plain_extra(value: Any) -> Any:
+    return value.state_dict() if isinstance(value, Stateful) else value
+
+
+def gathered(value: Any) -> Any:
+    """The same, with sharded tensors as the whole they are parts of; a collective."""
+    if isinstance(value, DTensor):
+        return value.full_tensor()
+    if isinstance(value, Mapping):
+        return {key: gathered(one) for key, one in value.items()}
+    return value
+
+
+def _require_same_names(manifest: Manifest, tree: Tree) -> None:
+    """Refuse a model of other names: torch would leave out what it does not ask for."""
+    parts = [part for part in (MODEL, EXTRA) if part in tree]
+    kept = {
+        name
+        for entries in (manifest.tensors, manifest.values)
+        for name, entry in entries.items()
+        if entry.path[0] in parts
+    }
+    asked = set(flatten_state_dict({part: tree[part] for part in parts})[0])
+    if kept != asked:
+        only_kept, only_asked = sorted(kept - asked)[:3], sorted(asked - kept)[:3]
+        raise CheckpointError(
+            f"checkpoint {manifest.id} is not of this model: it alone has {only_kept}, "
+            f"and what is to be loaded alone has {only_asked}",
+            hint="build the model as it was saved; name several ones as they were named",
+        )
