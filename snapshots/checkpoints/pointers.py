@@ -54,7 +54,7 @@ def read_ref(folder: Path) -> CheckpointRef:
     path = folder / "manifest.sha256"
     found = _SUM.fullmatch(read_file(path, _POINTER_BYTES_MAX).decode("ascii", "replace"))
     if found is None:
-        raise damaged(path, "it is no track of sha256sum")
+        raise damaged(path, "it is no line of sha256sum")
     step, _, id_ = folder.name.partition("-")
     return CheckpointRef(int(step), id_, found[1])
 

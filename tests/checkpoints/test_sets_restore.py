@@ -393,7 +393,7 @@ def test_a_log_that_is_not_the_sets_own_is_refused_by_name(tmp_path: Path, ws: W
         # Another workspace that happens to know the same names.
         open_session(foreign, "env-a")
         with foreign.training(NAME, checkpoints=folder) as run:
-            set_id = CheckpointStore(folder, run.checkpoints.line).head().id  # type: ignore[union-attr]
+            set_id = CheckpointStore(folder, run.checkpoints.track).head().id  # type: ignore[union-attr]
             for restore in (run.restore_latest, lambda **into: run.restore(set_id, **into)):
                 with pytest.raises(CheckpointError, match=set_id):
                     restore(**Toy().objects())

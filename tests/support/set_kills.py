@@ -27,20 +27,16 @@ from eventlog.log import SessionFilter
 from eventlog.recorder import SessionRecorder
 from eventlog.sqlite_log import SqliteLog
 from replay.workspace import Workspace, open_workspace
-from snapshots import (  # noqa: F401  (once here too)
-    checkpoint_retention,
-    set_journal,
-    set_keeping,
-    shard_policies,
-    shard_restoring,
-    shard_saver,
-)
+from snapshots import checkpoint_retention, shard_saver  # noqa: F401  (once here too)
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.object_folder import ObjectFolder
+from snapshots.sets import journal as set_journal
+from snapshots.sets import keeping as set_keeping
 from snapshots.sets.journal import CHECKPOINT, KEPT, is_committed
 from snapshots.sets.keeping import SetKeeper
 from snapshots.sets.restored_set import RestoredSet
+from snapshots.shards import policy_publisher, set_restorer  # noqa: F401  (once here too)
 from snapshots.training_run import TrainingRun
 from tests.support.set_toy import (
     DEADLINE_S,
@@ -115,16 +111,16 @@ def arm_restore(point: str) -> None:
     if point == "giving_up":  # between the claim of a set that is open and its end
         set_journal.EventBatch.close = _die  # type: ignore[method-assign, assignment]
     elif point == "loaded":
-        shard_restoring.note_value = _die  # type: ignore[assignment]
+        set_restorer.note_value = _die  # type: ignore[assignment]
     elif point == "noted":
         CheckpointStore.move_head = _die  # type: ignore[method-assign, assignment]
     elif point == "head_moved":
-        shard_restoring.rewind_sessions = _die  # type: ignore[assignment]
+        set_restorer.rewind_sessions = _die  # type: ignore[assignment]
     elif point == "rewound":
         for log in (SqliteLog, KafkaLog):
             log.release = _die  # type: ignore[method-assign, assignment]
     elif point == "released":
-        shard_restoring.sessions_since = _die  # type: ignore[assignment]
+        set_restorer.sessions_since = _die  # type: ignore[assignment]
     else:
         raise ValueError(point)
 

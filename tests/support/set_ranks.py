@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from eventlog.errors import CheckpointError, FencedError, ReshardError, SteplogError
 from eventlog.log import SessionFilter
 from replay.workspace import Workspace, open_workspace
-from snapshots import shard_policies, shard_restoring, shard_saver  # noqa: F401  (once here too)
+from snapshots import shard_saver  # noqa: F401  (once here too)
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.sample_order import SampleOrder

@@ -6,21 +6,7 @@ import pytest
 
 from eventlog.errors import CheckpointError
 from snapshots.checkpoints.chunk_layout import Block, check_cover, runs_of
-
-
-def cut(chance: Random, shape: tuple[int, ...]) -> list[Block]:
-    """Blocks that make up the shape, each dimension cut at random places."""
-    blocks: list[Block] = [((), ())]
-    for size in shape:
-        ends = sorted({chance.randint(0, size) for _ in range(chance.randint(0, 3))} | {size})
-        starts = [0, *ends[:-1]]
-        blocks = [
-            ((*offset, start), (*length, end - start))
-            for offset, length in blocks
-            for start, end in zip(starts, ends, strict=True)
-        ]
-    chance.shuffle(blocks)
-    return blocks
+from tests.support.chunk_blocks import cut
 
 
 def test_chunks_put_together_are_the_whole() -> None:

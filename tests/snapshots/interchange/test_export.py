@@ -14,7 +14,7 @@ from snapshots.checkpoints import part_writer
 from snapshots.interchange import placed_file
 from snapshots.interchange.export import INDEX_NAME, export_checkpoint
 from snapshots.interchange.safetensors_file import read_header, tensor_bytes
-from tests.snapshots.test_chunk_layout import cut
+from tests.support.chunk_blocks import cut
 from tests.support.safetensors_files import keep_tensors, random_tensors, read_file
 from tests.support.scale import scaled
 
