@@ -298,7 +298,14 @@ class CheckpointStore:
             write_pointer(self._track_folder / "HEAD", ref)
 
     def _refuse_missing(self, what: str) -> NoReturn:
+        where = str(self._track_folder)
+        if not self.is_there():
+            of_training = self._track is not None and self._track.startswith("trainings-")
+            where += (
+                ": no training of this name has kept a set" if of_training else ": it holds none"
+            )
         raise CheckpointIncompleteError(
-            f"{what} in {self._track_folder}",
-            hint="look at the folder's name; begin from nothing only where that is meant",
+            f"{what} in {where}",
+            hint="`steplog checkpoint list` has the trainings and their sets (`--folder` where it "
+            "is no workspace's); begin from nothing only where that is meant",
         )

@@ -171,7 +171,7 @@ class ShardSaver:
         try:
             save(dict(state), storage_writer=writer, process_group=self._saving_group)
         except CheckpointException as error:
-            raise failure_of(error) from error
+            raise _failed_save(writer.step, failure_of(error)) from error
         except RuntimeError as error:  # of the group itself: what a rank raises comes wrapped
             raise _silent_rank(writer.step, error) from error
         ref = self._told(writer)
@@ -273,15 +273,32 @@ class _Staging:
         return kept
 
 
-def failure_of(error: CheckpointException) -> SteplogError:
-    """steplog's own error for what torch wraps: that of the lowest rank which failed."""
+def failure_of(error: CheckpointException, hint: str = "see the cause") -> SteplogError:
+    """steplog's own error for what torch wraps: that of the lowest rank which failed.
+
+    `hint` is for what is no error of steplog's.
+    """
     rank = min(error.failures)
     cause = error.failures[rank][0]
     if isinstance(cause, SteplogError):
         return cause
     return CheckpointError(
         f"rank {rank} failed: {type(cause).__name__}: {cause}",
-        hint="nothing was committed; see the cause",
+        hint=hint,
+    )
+
+
+def _failed_save(step: int, error: SteplogError) -> SteplogError:
+    """The error of a save that says which it was, and what that leaves."""
+    if not isinstance(error, CheckpointError) or error.step is not None:
+        return error  # of the log, or it says so itself
+    return type(error)(
+        f"the save of step {step} failed: {error.message}",
+        hint=f"{error.hint}; what was committed before stands",
+        tensor=error.tensor,
+        object_digest=error.object_digest,
+        session_id=error.session_id,
+        step=step,
     )
 
 

@@ -26,6 +26,12 @@ from eventlog.errors import (
 from snapshots.checkpoints.manifest import StoredObject
 from snapshots.compression import ReadableBuffer
 
+OTHERS: Final = (
+    '`steplog checkpoint list` has others: `run.restore("<id>")` goes on from a set, '
+    '`ShardReader(folder, checkpoint="<id>")` reads any'
+)
+"""What to do where a checkpoint is damaged or gone."""
+
 _WRITE_BYTES: Final = 1 << 19  # pieces are gathered to so many before they are written
 _PIECES_MAX: Final = 512  # of one call to the system; it takes 1,024
 
@@ -136,14 +142,14 @@ class ObjectFolder:
         if not path.exists():
             raise CheckpointIncompleteError(
                 f"object {stored.digest}{whose} is missing: {path}",
-                hint="restore the file from a copy, or load another checkpoint",
+                hint=f"restore the file from a copy, or load another checkpoint; {OTHERS}",
                 tensor=tensor,
                 object_digest=stored.digest,
             ) from cause
         what = "it has another size" if cause is None else cause.message
         raise CheckpointError(
             f"object {stored.digest}{whose} is damaged: {what}",
-            hint="restore the file from a copy, or load another checkpoint",
+            hint=f"restore the file from a copy, or load another checkpoint; {OTHERS}",
             tensor=tensor,
             object_digest=stored.digest,
         ) from cause

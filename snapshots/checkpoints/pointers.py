@@ -13,7 +13,7 @@ from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from eventlog.untrusted_file import UnfitFile, read_whole
 from snapshots.checkpoints.manifest import CheckpointRef
-from snapshots.checkpoints.object_folder import unusable, writing_to
+from snapshots.checkpoints.object_folder import OTHERS, unusable, writing_to
 
 SET_NAME: Final = re.compile(r"([0-9]{12})-([a-z0-9][a-z0-9_-]{0,63})")
 """The name of a checkpoint's folder in sets/: its step and its id."""
@@ -68,7 +68,7 @@ def read_file(path: Path, bytes_max: int) -> bytes:
         return read_whole(path, bytes_max=bytes_max)
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointIncompleteError(
-            f"{path} is missing", hint="the checkpoint was removed; load another one"
+            f"{path} is missing", hint=f"the checkpoint was removed; {OTHERS}"
         ) from None
     except UnfitFile as error:
         raise damaged(path, str(error)) from None
@@ -104,5 +104,5 @@ def damaged(path: Path, what: str) -> CheckpointError:
     """The error for a file that is not what was written there."""
     return CheckpointError(
         f"{path} is damaged: {what}",
-        hint="load another checkpoint by its id; `steplog checkpoint head` mends a damaged HEAD",
+        hint=f"{OTHERS}; `steplog checkpoint head` mends a damaged HEAD",
     )

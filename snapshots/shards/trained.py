@@ -83,7 +83,7 @@ class Trained(NamedTuple):
             try:
                 load(tree, storage_reader=reader, process_group=ranks.group)
             except CheckpointException as error:
-                raise failure_of(error) from error
+                raise failure_of(error, "build the model as it was saved") from error
         ranks.agree(lambda: self._put_back(tree, settings))
 
     def _room_in(self, manifest: Manifest) -> tuple[Tree, dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Iterator
+from errno import ENOSPC
+from os import strerror
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +193,26 @@ def test_a_purge_that_fails_says_that_the_save_did_not(
         with pytest.raises(CheckpointError, match=r"is committed, but older .*: no permission"):
             saver.save({"w": torch.zeros(1)}, step=1)
         assert CheckpointStore(tmp_path).head() is not None
+
+
+def test_a_full_disk_names_the_save_and_what_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error named a folder alone: which save was lost, and was the one before, too?"""
+    state = {"w": torch.ones(3)}
+    with ShardSaver(tmp_path) as saver:
+        before = saver.save(state, step=1)
+
+        def writev(*_: object) -> int:
+            raise OSError(ENOSPC, strerror(ENOSPC))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("os.writev", writev)
+            state["w"] += 1
+            with pytest.raises(
+                CheckpointError, match=r"the save of step 2 failed: .*No space"
+            ) as caught:
+                saver.save(state, step=2)
+        assert caught.value.step == 2
+        assert caught.value.hint.endswith("free some space; what was committed before stands")
+        assert CheckpointStore(tmp_path).head() == before

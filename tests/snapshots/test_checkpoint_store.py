@@ -223,6 +223,26 @@ def test_there_is_nothing_to_load_and_it_says_so(store: CheckpointStore) -> None
     assert store.find_checkpoint(checkpoint=ref.id) == ref
     with pytest.raises(CheckpointIncompleteError, match="has step 5 in"):
         store.find_checkpoint(step=5)
+
+
+def test_what_is_missing_or_damaged_says_what_to_load_instead(store: CheckpointStore) -> None:
+    """Its hint was to begin from nothing, or to look at a folder that the user never named."""
+    ref = write_checkpoint(store, 4, {})
+    with pytest.raises(CheckpointIncompleteError, match="has id 'wrong'") as caught:
+        store.find_checkpoint(checkpoint="wrong")
+    assert "`steplog checkpoint list`" in caught.value.hint
+    unknown = CheckpointStore(store.folder, "trainings-run-9")
+    with pytest.raises(CheckpointIncompleteError, match="no training of this name") as caught:
+        unknown.find_checkpoint(checkpoint=ref.id)
+    assert "`steplog checkpoint list`" in caught.value.hint
+    manifest = store.set_folder(ref) / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:-1] + b" ")
+    for what in ("is damaged", "is missing"):
+        with pytest.raises(CheckpointError, match=what) as refused:
+            store.read_manifest(ref)
+        for way in ("`steplog checkpoint list`", 'run.restore("<id>")', "ShardReader(folder,"):
+            assert way in refused.value.hint
+        manifest.unlink(missing_ok=True)
     with pytest.raises(CheckpointIncompleteError, match="has step 4 and id 'no'"):
         store.find_checkpoint(step=4, checkpoint="no")
 
