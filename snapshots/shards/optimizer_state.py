@@ -5,7 +5,7 @@ stands in its groups as one canonical value.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -13,6 +13,18 @@ from eventlog.canonical import decode
 from eventlog.errors import CheckpointError
 from snapshots.checkpoints.manifest import Manifest
 from snapshots.training_state import decode_state, encode_state
+
+_OF_SCHEDULERS: Final = {
+    "initial_lr",
+    "base_lr",
+    "max_lr",
+    "min_lr",
+    "base_momentum",
+    "max_momentum",
+}
+_FOREIGN_MIN: Final = 2
+"""Options that each side has and the other has not, from which on they are of two kinds: one may
+have been renamed."""
 
 Names = Mapping[int, str]
 Moments = dict[str, dict[str, torch.Tensor]]
@@ -43,7 +55,8 @@ def encode_settings(optimizer: torch.optim.Optimizer, names: Names) -> bytes:
         }
         for parameter, state in optimizer.state.items()
     }
-    return encode_state({"groups": groups, "numbers": numbers}, "optimizer")
+    kind = type(optimizer).__name__
+    return encode_state({"kind": kind, "groups": groups, "numbers": numbers}, "optimizer")
 
 
 def decode_settings(manifest: Manifest, label: str) -> Any:
@@ -91,6 +104,44 @@ def room_for(
             made = torch.zeros(entry.shape, dtype=dtype, device=device)
         room.setdefault(name, {})[key] = made
     return room
+
+
+def require_same_kind(label: str, optimizer: torch.optim.Optimizer, settings: Any) -> None:
+    """Raise `CheckpointError` where another kind of optimizer was saved: its moments mean others.
+
+    By the class's name, which older settings have not, and by the names of the groups' options:
+    torch adds one or renames one, and what was saved before still loads.
+    """
+    kind = type(optimizer).__name__
+    kept_kind = settings.get("kind", kind)
+    groups = zip(optimizer.param_groups, settings["groups"], strict=False)
+    only_kept, only_here = next(
+        (found for found in (_other_options(optimizer, *each) for each in groups) if found),
+        ([], []),
+    )
+    if kept_kind == kind and not only_kept:
+        return
+    of_kept = f": its options are {', '.join(only_kept)}" if only_kept else ""
+    of_here = f", and those of {kind} {', '.join(only_here)}" if only_here else ""
+    saved = "another kind of optimizer" if kept_kind == kind else f"{kept_kind!r}"
+    raise CheckpointError(
+        f"optimizer {label!r} was saved as {saved} and is {kind!r} here{of_kept}{of_here}",
+        hint="build the optimizer as it was saved, or leave it out to load the model alone",
+    )
+
+
+def _other_options(
+    optimizer: torch.optim.Optimizer, group: Mapping[str, Any], kept: Mapping[str, Any]
+) -> tuple[list[str], list[str]] | None:
+    """The options that one side alone has, where they are too many for the same kind's."""
+    # What a scheduler or the user put into a group is none of the optimizer's own.
+    only_kept = sorted(kept.keys() - group.keys() - _OF_SCHEDULERS)
+    only_here = sorted(optimizer.defaults.keys() - kept.keys())
+    shared = len(optimizer.defaults.keys() & kept.keys())
+    least = min(len(only_kept), len(only_here))
+    if least >= _FOREIGN_MIN and len(only_kept) + len(only_here) >= shared:
+        return only_kept, only_here
+    return None
 
 
 def require_same_groups(

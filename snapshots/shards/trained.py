@@ -26,16 +26,20 @@ from snapshots.shards.optimizer_state import (
     encode_settings,
     put_state,
     require_same_groups,
+    require_same_kind,
     room_for,
     tensors_of,
 )
 from snapshots.shards.ranks import Ranks
+from snapshots.shards.tensor_bytes import dtype_name
 
 MODEL: Final = "model"
 OPTIMIZER: Final = "optimizer"
 EXTRA: Final = "extra"
 ONE: Final = "default"
 """What an optimizer that is given by itself is called."""
+
+NO_TENSOR: Final = "no tensor"
 
 T = TypeVar("T")
 Tree = dict[str, Any]
@@ -75,8 +79,9 @@ class Trained(NamedTuple):
     def load_from(self, reader: ShardReader, ranks: Ranks) -> None:
         """Bring back what was saved of these; a collective.
 
-        Raises `CheckpointError` where a tensor is damaged, or where what was saved is not what is
-        to be loaded, naming what is missing on either side: then nothing was changed.
+        Raises `CheckpointError` where what was saved is not what is to be loaded, naming what is
+        missing or other on either side: then nothing was changed. Also where a tensor is damaged:
+        what was loaded until then is no state to go on with.
         """
         tree, settings = ranks.agree(lambda: self._room_in(reader.manifest))
         if tree:
@@ -97,10 +102,11 @@ class Trained(NamedTuple):
             }
         if self.extra:
             tree[EXTRA] = {name: _plain_extra(one) for name, one in self.extra.items()}
-        _require_same_names(manifest, tree)
+        _require_same_tensors(manifest, tree)
         names = self._parameter_names()
         settings = {label: decode_settings(manifest, label) for label in self.optimizers}
         for label, one in self.optimizers.items():
+            require_same_kind(label, one, settings[label])
             require_same_groups(label, one, names, settings[label])
         return tree, settings
 
@@ -180,8 +186,8 @@ def gathered(value: Any) -> Any:
     return value
 
 
-def _require_same_names(manifest: Manifest, tree: Tree) -> None:
-    """Refuse a model of other names: torch would leave out what it does not ask for."""
+def _require_same_tensors(manifest: Manifest, tree: Tree) -> None:
+    """Refuse a model of other names, which torch would leave out, and other shapes and dtypes."""
     parts = [part for part in (MODEL, EXTRA) if part in tree]
     kept = {
         name
@@ -189,11 +195,31 @@ def _require_same_names(manifest: Manifest, tree: Tree) -> None:
         for name, entry in entries.items()
         if entry.path[0] in parts
     }
-    asked = set(flatten_state_dict({part: tree[part] for part in parts})[0])
-    if kept != asked:
-        only_kept, only_asked = sorted(kept - asked)[:3], sorted(asked - kept)[:3]
+    asked = flatten_state_dict({part: tree[part] for part in parts})[0]
+    if kept != asked.keys():
+        only_kept, only_asked = sorted(kept - asked.keys())[:3], sorted(asked.keys() - kept)[:3]
         raise CheckpointError(
             f"checkpoint {manifest.id} is not of this model: it alone has {only_kept}, "
             f"and what is to be loaded alone has {only_asked}",
             hint="build the model as it was saved; name several ones as they were named",
         )
+    for name, into in asked.items():
+        there, here = _kept_form(manifest, name), _form_of(into)
+        if there != here:
+            raise CheckpointError(
+                f"{name!r} is {there} in checkpoint {manifest.id}, and {here} where it is to be "
+                "loaded",
+                hint="build the model as it was saved, and give extra as it was given",
+                tensor=name,
+            )
+
+
+def _kept_form(manifest: Manifest, name: str) -> str:
+    entry = manifest.tensors.get(name)
+    return NO_TENSOR if entry is None else f"{entry.dtype} of shape {tuple(entry.shape)}"
+
+
+def _form_of(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return NO_TENSOR
+    return f"{dtype_name(value.dtype)} of shape {tuple(value.shape)}"
