@@ -8,7 +8,7 @@ folding `replay.replayer`, forks `replay.branch`, differences `replay.difference
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, Unpack, overload
+from typing import Any, Final, Unpack, overload
 
 from eventlog.content import Content, argument_content
 from eventlog.errors import SessionNotFoundError
@@ -266,15 +266,18 @@ class Workspace(Recorded):
         self,
         name: str,
         *,
-        config: CheckpointConfig | None = None,
+        config: CheckpointConfig | Mapping[str, Any] | None = None,
+        fresh: bool = False,
         checkpoints: str | os.PathLike[str] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> TrainingRun:
         """A training whose checkpoints are tied to this log; use as `with ws.training(...) as run`.
 
         Entering the block claims the training session `name`, or seeds it: a trainer that had it
-        before is fenced. Every rank enters it. `checkpoints` is the folder all ranks see, by
-        default `checkpoints/` of the workspace's folder. Needs torch once the block is entered.
+        before is fenced. Every rank enters it. `config`: settings, or a dict of them. `fresh`: begin
+        anew even if the training has sets, which a save refuses otherwise. `checkpoints` is the
+        folder all ranks see, by default `checkpoints/` of the workspace's. Needs torch once the
+        block is entered.
         """
 
         def claim() -> SessionRecorder:
@@ -288,7 +291,7 @@ class Workspace(Recorded):
 
         folder = self.folder / "checkpoints" if checkpoints is None else checkpoints
         place = TrainingPlace(self.log, folder, claim)
-        return TrainingRun(name, place, CheckpointConfig() if config is None else config)
+        return TrainingRun(name, place, _settings(config), fresh=fresh)
 
     @property
     def checkpoints(self) -> CheckpointStore:
@@ -329,6 +332,12 @@ def _training_step(training: object, step: object) -> int | None:
     at_step = None if step is None else step_number(step)
     require_training(training, at_step)
     return at_step
+
+
+def _settings(config: CheckpointConfig | Mapping[str, Any] | None) -> CheckpointConfig:
+    if isinstance(config, CheckpointConfig):
+        return config
+    return CheckpointConfig() if config is None else CheckpointConfig.from_mapping(config)
 
 
 def _expectations(expect: Iterable[object]) -> tuple[Expectation, ...]:

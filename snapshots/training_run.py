@@ -15,7 +15,6 @@ block is entered.
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -26,12 +25,12 @@ from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.tracks import track_of_training
-from snapshots.save_handle import SaveEnds, SaveHandle
+from snapshots.save_handle import SaveHandle
 from snapshots.sets.adopted_folder import hash_folder
-from snapshots.sets.journal import BegunSet, give_up_open_sets
+from snapshots.sets.journal import give_up_open_sets
 from snapshots.sets.keeping import SetKeeper
-from snapshots.sets.record import RANK_STATES, AdoptedFolder, SetRecord
 from snapshots.sets.restored_set import RestoredSet
+from snapshots.sets.save_rules import SaveRules, SetRequest, require_step
 from snapshots.training_policies import PolicyVersions, Publisher
 from snapshots.training_state import capture_training_state
 
@@ -50,14 +49,18 @@ class TrainingPlace(NamedTuple):
 class TrainingRun(PolicyVersions):
     """One process's part in a training. Use as a context manager; not thread-safe."""
 
-    def __init__(self, name: str, place: TrainingPlace, config: CheckpointConfig) -> None:
+    def __init__(
+        self, name: str, place: TrainingPlace, config: CheckpointConfig, *, fresh: bool
+    ) -> None:
         """Touches nothing; entering the block claims the training. Use `Workspace.training`."""
         self._name = name
         self._place = place
         self._log = place.log
         self._config = config
         self._store = CheckpointStore(place.folder, track_of_training(name))
-        self._entered = False
+        self._rules = SaveRules(name, fresh=fresh)
+        self._stage = "made"
+        self._keeper = SetKeeper(place.log, self._store, name, config.retention)
         self._recorder = None
 
     @property
@@ -90,19 +93,20 @@ class TrainingRun(PolicyVersions):
         from snapshots.shards.policy_publisher import PolicyPlace, PolicyPublisher
         from snapshots.shards.ranks import Ranks
         from snapshots.shards.set_restorer import SetRestorer
+        from snapshots.shards.set_saver import SetSaver
 
-        if self._entered:
+        if self._stage != "made":
             raise ConfigError(
                 f"training {self._name!r} was entered before", hint="call ws.training anew"
             )
-        self._entered = True
+        self._stage = "entered"
         self._ranks = Ranks(self._config.timeout_s)
         self._attempt = self._ranks.ask(self._claim)
         self._saver = ShardSaver(
             self._store, threads=self._config.num_async_workers, timeout_s=self._config.timeout_s
         )
-        self._keeper = SetKeeper(self._log, self._store, self._name, self._config.retention)
         self._restorer = SetRestorer(self._log, self._store, self._name, self._ranks)
+        self._sets = SetSaver(self._log, self._ranks, self._saver, self._keeper, self._restorer)
         self._policies = PolicyPublisher(
             PolicyPlace(self._log, self._place.folder, self._name),
             self._ranks,
@@ -115,7 +119,6 @@ class TrainingRun(PolicyVersions):
         self._ends.push(self._saver)
         self._ends.callback(self._policies.close)
         self._policy = None
-        self._last_step: int | None = None
         return self
 
     def __exit__(
@@ -129,11 +132,12 @@ class TrainingRun(PolicyVersions):
         Raises what the save met, where nobody asked its handle and nothing else was raised.
         """
         # Each is left as its own block would be, with what was raised here or by the one before.
+        self._stage = "left"
         self._ends.__exit__(kind, error, trace)
 
     def is_due(self, step: int) -> bool:
         """Whether `save_interval` asks for a checkpoint after this step."""
-        return self._config.schedule.is_due(step, self._last_step)
+        return self._config.schedule.is_due(require_step(step), self._rules.last_step)
 
     def checkpoint(
         self,
@@ -160,8 +164,13 @@ class TrainingRun(PolicyVersions):
         Raises `CheckpointError` where the save before is still under way, or what that met where
         nobody asked its handle; `FencedError` where another trainer has claimed the training.
         """
+        self._require_inside()
         from snapshots.shards.trained import Trained, gathered
 
+        number = require_step(step)
+        given = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "data": data}
+        given |= {"extra": extra or None}
+        parts = frozenset(name for name, one in given.items() if one is not None)
         # Where one rank has what cannot be kept, the others must not wait for it.
         tree, own = self._ranks.agree(
             lambda: (
@@ -171,7 +180,10 @@ class TrainingRun(PolicyVersions):
         )
         if not self._config.dist_checkpoint:
             tree = gathered(tree)
-        return self._save(step, tree, own, sessions, None)
+        if self._ranks.rank > 0 and not self._config.dist_checkpoint:
+            tree = {}
+        request = SetRequest(number, sessions, parts, None, self._policy, self._config.async_save)
+        return self._sets.save(request, tree, own, self._rules, self._recorder)
 
     def adopt(
         self,
@@ -189,11 +201,16 @@ class TrainingRun(PolicyVersions):
         The files stay where they are; their hashes are compared before `restore_latest(...)` gives
         the folder back as `.adopted`. The rest as for `checkpoint`.
         """
+        self._require_inside()
+        number = require_step(step)
         adopted = self._ranks.ask(lambda: hash_folder(folder))
         own = self._ranks.agree(
             lambda: capture_training_state(scheduler, data, progress, generators)
         )
-        return self._save(step, {}, own, sessions, adopted)
+        request = SetRequest(
+            number, sessions, frozenset(), adopted, self._policy, self._config.async_save
+        )
+        return self._sets.save(request, {}, own, self._rules, self._recorder)
 
     def restore_latest(self, **into: Any) -> RestoredSet | None:
         """Bring the newest committed set back, or the one restored last; None where there is none.
@@ -204,11 +221,13 @@ class TrainingRun(PolicyVersions):
         the set is damaged or of another log, or a save is under way; `FencedError` where another
         trainer has claimed the training or one of its sessions meanwhile.
         """
+        self._require_inside()
         ref = self._ranks.ask(self._restorer.find_latest)
         return None if ref is None else self._restore(ref, into)
 
     def restore(self, set_id: str, **into: Any) -> RestoredSet:
         """Bring a set of this training back by its id, also an older one. As `restore_latest`."""
+        self._require_inside()
         ref = self._ranks.ask(lambda: self._restorer.find(set_id))
         return self._restore(ref, into)
 
@@ -219,6 +238,7 @@ class TrainingRun(PolicyVersions):
         the sessions they branch from. The set is pinned in its own training. As `restore_latest`.
         Raises `ConfigError` for a set of this training itself, which `restore` brings back.
         """
+        self._require_inside()
         from snapshots.shards.set_restorer import SetRestorer
 
         if training == self._name:
@@ -234,11 +254,13 @@ class TrainingRun(PolicyVersions):
         return self._gone_on(restored)
 
     def _publisher(self) -> Publisher:
+        self._require_inside()
         return self._policies
 
     def _claim(self) -> int:
         self._recorder = self._place.claim()
         give_up_open_sets(self._log, self._name)
+        self._keeper.note_claim(self._recorder.attempt)
         return self._recorder.attempt
 
     def _restore(self, ref: CheckpointRef, into: Mapping[str, Any]) -> RestoredSet:
@@ -247,49 +269,15 @@ class TrainingRun(PolicyVersions):
         return self._gone_on(self._restorer.restore(ref, self._recorder, into))
 
     def _gone_on(self, restored: RestoredSet) -> RestoredSet:
-        self._last_step = restored.step
+        self._rules.go_on_from(restored.step, restored.parts)
         self._keeper.go_on_from(restored.set_id, restored.record)
         self._policies.label_in_use()  # HEAD of the policy track follows the log, also after a kill
         self._policy = restored.policy
         return restored
 
-    def _save(
-        self,
-        step: int,
-        tree: dict[str, Any],
-        own: bytes,
-        sessions: Iterable[str] | None,
-        adopted: AdoptedFolder | None,
-    ) -> SaveHandle:
-        self._saver.refuse_overlap(step)
-        # A call is recorded before it is durable: what this process has submitted is to be below
-        # the cut, as the random state after it is in the set.
-        self._ranks.agree(self._log.settle)
-        wanted = None if sessions is None else list(sessions)
-        begun: list[tuple[SessionRecorder, BegunSet, SetRecord]] = []
-
-        def begin() -> str:
-            recorder = self._own_recorder()
-            made, record = self._keeper.begin(recorder, step, wanted, adopted, self._policy)
-            begun.append((recorder, made, record))
-            return made.set_id
-
-        set_id = self._ranks.ask(begin)
-        if not self._config.dist_checkpoint and self._ranks.rank > 0:
-            tree = {}
-        tree[RANK_STATES] = {f"rank-{self._ranks.rank}": own}
-        self._last_step = step
-        ends = SaveEnds()
-        for recorder, made, record in begun:
-            commit = partial(self._keeper.commit, recorder, made, record)
-            ends = SaveEnds(commit, partial(self._keeper.give_up, made))
-        if self._config.async_save:
-            return self._saver.save_async(tree, step=step, checkpoint=set_id, ends=ends)
-        return SaveHandle.ended(self._saver.save(tree, step=step, checkpoint=set_id, ends=ends))
-
-    def _own_recorder(self) -> SessionRecorder:
-        if self._recorder is None:
+    def _require_inside(self) -> None:
+        if self._stage != "entered":
             raise ConfigError(
-                f"training {self._name!r} is not claimed", hint="use it in its with block"
+                f"training {self._name!r} is used outside of its block ({self._stage})",
+                hint="use it in its block: with ws.training(...) as run",
             )
-        return self._recorder

@@ -29,9 +29,10 @@ from snapshots.sets.journal import (
     is_committed,
     note_value,
 )
-from snapshots.sets.members import live_positions
+from snapshots.sets.members import Members
 from snapshots.sets.positions import extended_trees
-from snapshots.sets.record import AdoptedFolder, SetRecord
+from snapshots.sets.record import SetRecord
+from snapshots.sets.save_rules import SetRequest
 
 
 class SetKeeper:
@@ -48,7 +49,11 @@ class SetKeeper:
         self._previous: str | None = None
         self._trees: dict[int, MerkleRoot] = {}
         self._covered = Cut.empty()
-        self._ended: dict[str, bytes] = {}
+        self._members = Members(log, training)
+
+    def note_claim(self, attempt: int) -> None:
+        """The training was claimed just now, under `attempt`; told before all else."""
+        self._members.note_claim(attempt)
 
     def go_on_from(self, set_id: str, record: SetRecord) -> None:
         """The training goes on from this set: the trees of its cut need not be read again."""
@@ -58,10 +63,8 @@ class SetKeeper:
     def begin(
         self,
         recorder: SessionRecorder,
-        step: int,
+        request: SetRequest,
         sessions: list[str] | None,
-        adopted: AdoptedFolder | None,
-        policy: str | None,
     ) -> tuple[BegunSet, SetRecord]:
         """Settle the cut and who stood where, and tell the log; durable when it returns."""
         recorder.flush()
@@ -73,12 +76,12 @@ class SetKeeper:
             event_digest=recorder.event_digest,
             cut=cut,
             log={},
-            sessions=live_positions(self._log, self._training, sessions, cut, self._ended),
-            policy=policy,
+            sessions=self._members.positions_at(cut, sessions),
+            policy=request.policy,
             previous=self._previous,
-            adopted=adopted,
+            adopted=request.adopted,
         )
-        return begin_set(self._log, token_hex(8), self._training, step, cut), record
+        return begin_set(self._log, token_hex(8), self._training, request.step, cut), record
 
     def commit(
         self,

@@ -1,60 +1,113 @@
-"""Which sessions belong to a training, and where its live ones stood at a cut. Needs no torch."""
+"""`Members`: which sessions belong to a training, and where its live ones stood at a cut.
 
-from collections.abc import Iterable, Iterator, MutableMapping
+A trainer that starts anew finds open sessions of the attempt before, which nobody goes on with: of
+a crash before the first set, say. They are no part of its sets, or a restore would bring back two
+sessions for one environment. Needs no torch.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from eventlog.cut import Cut
 from eventlog.errors import CheckpointError
+from eventlog.event import FIRST_ATTEMPT
 from eventlog.log import EventLog, SessionFilter, SessionInfo
-from snapshots.sets.positions import began_after, position_at
-from snapshots.sets.record import SessionPosition
+from snapshots.sets.positions import LIVE, began_after, is_untouched_since, position_at
+from snapshots.sets.record import SessionPosition, SetRecord
 
-OWN_PREFIX = "steplog."
+OWN_PREFIX: Final = "steplog."
 """Environments of steplog's own sessions begin so: a training is no session of itself."""
 
-
-Ended = MutableMapping[str, bytes]
-"""Sessions that had ended by an earlier cut, each with its head then: not read again."""
+_logger: Final = logging.getLogger("steplog.training")
 
 
-def live_positions(
-    log: EventLog, training: str, session_ids: Iterable[str] | None, cut: Cut, ended: Ended
-) -> dict[str, SessionPosition]:
-    """Where each session stood at the cut, of those that had begun and not ended by then.
+class Members:
+    """The sessions of one training, as who claimed it finds them. Not thread-safe."""
 
-    `session_ids` None: those that were recorded as this training's. `ended` is what earlier calls
-    have found, for later cuts only. Raises `SessionNotFoundError`; `CheckpointError` for a named
-    session that was not live at the cut, or is steplog's own.
-    """
-    positions: dict[str, SessionPosition] = {}
-    if session_ids is None:
-        for info in members_of(log, training):
+    def __init__(self, log: EventLog, training: str) -> None:
+        self._log = log
+        self._training = training
+        self._claimed_at = Cut.empty()
+        self._ended: dict[str, bytes] = {}
+        """Sessions that had ended by an earlier cut, each with its head then: not read again."""
+        self._taken_up: set[str] = set()
+        self._left: set[str] = set()
+
+    def note_claim(self, attempt: int) -> None:
+        """The training was claimed just now, under `attempt`.
+
+        Only of a training that had a trainer before can sessions be left over.
+        """
+        if attempt > FIRST_ATTEMPT:
+            self._claimed_at = self._log.end_cut()
+
+    def positions_at(
+        self, cut: Cut, session_ids: Iterable[str] | None
+    ) -> dict[str, SessionPosition]:
+        """Where each session stood at the cut, of those that had begun and not ended by then.
+
+        `session_ids` None: those that were recorded as this training's, but for what an earlier
+        attempt left. Each call's cut covers the one before. Raises `SessionNotFoundError`;
+        `CheckpointError` for a named session that was not live at the cut, or is steplog's own.
+        """
+        if session_ids is not None:
+            return {name: _named_position(self._log, name, cut) for name in session_ids}
+        positions: dict[str, SessionPosition] = {}
+        for info in members_of(self._log, self._training):
             name, head = info.session_id, info.head.digest
-            if ended.get(name) == head:
+            if self._ended.get(name) == head:
                 continue
-            position = position_at(log, info, cut)
-            if position is not None:
+            position = position_at(self._log, info, cut)
+            if position is None:
+                if info.status == "closed" and not began_after(self._log, name, cut):
+                    self._ended[name] = head
+            elif self._is_taken_up(info):
                 positions[name] = position
-            elif info.status == "closed" and not began_after(log, name, cut):
-                ended[name] = head
         return positions
-    for name in session_ids:
-        info = log.session_info(name)
-        if info.environment.startswith(OWN_PREFIX):
-            raise CheckpointError(
-                f"session {name!r} is one of steplog's own ({info.environment}): a restore would "
-                "take it from whoever trains",
-                hint="name sessions of environments",
-                session_id=name,
-            )
-        position = position_at(log, info, cut)
-        if position is None:
-            raise CheckpointError(
-                f"session {name!r} is {info.status}: it has no part in a checkpoint set",
-                hint="name sessions that are recorded and go on",
-                session_id=name,
-            )
-        positions[name] = position
-    return positions
+
+    def _is_taken_up(self, info: SessionInfo) -> bool:
+        name = info.session_id
+        if name in self._taken_up:
+            return True
+        if is_untouched_since(self._log, info, self._claimed_at):
+            if name not in self._left:
+                _logger.warning(
+                    "session %r was left open by an earlier attempt of training %r, and nobody has "
+                    "gone on with it: it is no part of the checkpoint set; close or void it, or "
+                    "name it with sessions=",
+                    name,
+                    self._training,
+                )
+            self._left.add(name)
+            return False
+        self._taken_up.add(name)
+        return True
+
+
+def named_sessions(session_ids: Iterable[str]) -> list[str]:
+    """The ids as a caller gave them. Raises `TypeError` for what are none."""
+    if isinstance(session_ids, str):
+        raise TypeError(f"sessions= takes ids, in a list, not the text {session_ids!r}")
+    names = list(session_ids)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"sessions= takes ids, not {name!r}")
+    return names
+
+
+def joined_sessions(by_rank: list[list[str] | None]) -> list[str] | None:
+    """The ids that the ranks name, all together; None where none names any.
+
+    Raises `CheckpointError` where some do and others leave it open.
+    """
+    named = [names for names in by_rank if names is not None]
+    if named and len(named) < len(by_rank):
+        raise CheckpointError(
+            "some ranks name the sessions of the set, and others do not",
+            hint="pass sessions= on every rank, also an empty list, or on none",
+        )
+    return list(dict.fromkeys(name for names in named for name in names)) if named else None
 
 
 def members_of(log: EventLog, training: str) -> Iterator[SessionInfo]:
@@ -62,3 +115,35 @@ def members_of(log: EventLog, training: str) -> Iterator[SessionInfo]:
     for info in log.list_sessions(SessionFilter(training_session=training)):
         if not info.environment.startswith(OWN_PREFIX):
             yield info
+
+
+def members_beside(log: EventLog, record: SetRecord) -> Iterator[str]:
+    """The training's sessions that a restore of the set leaves as they are.
+
+    Those that began after its cut, and those that are live now and not in it.
+    """
+    for info in members_of(log, record.training):
+        name = info.session_id
+        if name in record.sessions:
+            continue
+        if info.status in LIVE or began_after(log, name, record.cut):
+            yield name
+
+
+def _named_position(log: EventLog, name: str, cut: Cut) -> SessionPosition:
+    info = log.session_info(name)
+    if info.environment.startswith(OWN_PREFIX):
+        raise CheckpointError(
+            f"session {name!r} is one of steplog's own ({info.environment}): a restore would "
+            "take it from whoever trains",
+            hint="name sessions of environments",
+            session_id=name,
+        )
+    position = position_at(log, info, cut)
+    if position is None:
+        raise CheckpointError(
+            f"session {name!r} is {info.status}: it has no part in a checkpoint set",
+            hint="name sessions that are recorded and go on",
+            session_id=name,
+        )
+    return position

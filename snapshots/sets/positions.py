@@ -57,6 +57,13 @@ def began_after(log: EventLog, session_id: str, cut: Cut) -> bool:
     return not cut.holds(first.partition, first.offset)
 
 
+def is_untouched_since(log: EventLog, info: SessionInfo, cut: Cut) -> bool:
+    """Whether nothing that stands in the session lies past the cut."""
+    step = info.head.step
+    head = next(iter(log.read_session(info.session_id, step, step + 1)))
+    return cut.holds(head.partition, head.offset)
+
+
 def extended_trees(
     log: EventLog, trees: Mapping[int, MerkleRoot], covered: Cut, cut: Cut
 ) -> dict[int, MerkleRoot]:

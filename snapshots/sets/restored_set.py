@@ -18,6 +18,7 @@ class RestoredSet:
         record: SetRecord,
         sessions: Mapping[str, str],
         later_sessions: tuple[str, ...],
+        parts: frozenset[str],
         progress: Any,
         random: Any,
         generators: Mapping[str, object],
@@ -41,6 +42,8 @@ class RestoredSet:
         In a branch it is a label of the training branched from."""
         self.adopted = None if record.adopted is None else Path(record.adopted.folder)
         """The adopted folder, its files compared; None for a set with weights of its own."""
+        self.parts = parts
+        """What it holds of `model`, `optimizer`, `extra`, `scheduler` and `data`."""
         self._random = random
         self._generators = generators
 

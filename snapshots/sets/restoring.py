@@ -5,7 +5,7 @@ older gives up. Each is released again, so that whichever process runs its envir
 without fencing anyone; that process then sees the open calls. Used by trainings; needs no torch.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -24,8 +24,6 @@ from eventlog.recording.event_batch import EventBatch
 from eventlog.recording.session_writer import wall_clock_us
 from eventlog.training_facts import FORKED_FOR
 from snapshots.sets.journal import ACTOR
-from snapshots.sets.members import members_of
-from snapshots.sets.positions import began_after
 from snapshots.sets.record import SetRecord
 
 REASON: Final = "restore"
@@ -78,14 +76,6 @@ def fork_sessions(log: EventLog, record: SetRecord, training: str) -> dict[str, 
         name: _fork(log, name, one.step, one.event_digest, training)
         for name, one in record.sessions.items()
     }
-
-
-def sessions_since(log: EventLog, record: SetRecord) -> Iterator[str]:
-    """The training's sessions that began after the set's cut: they are left as they are."""
-    for info in members_of(log, record.training):
-        name = info.session_id
-        if name not in record.sessions and began_after(log, name, record.cut):
-            yield name
 
 
 def _fork(log: EventLog, session_id: str, step: int, digest: bytes, training: str) -> str:

@@ -18,14 +18,13 @@ from snapshots.checkpoints.tracks import pin_of_branch
 from snapshots.random_state import require_random
 from snapshots.sets.adopted_folder import require_unchanged
 from snapshots.sets.journal import RESTORED, is_committed, is_known, note_value, read_notes
-from snapshots.sets.members import members_of
+from snapshots.sets.members import members_beside, members_of
 from snapshots.sets.record import RANK_STATES, SetRecord
 from snapshots.sets.restored_set import RestoredSet
 from snapshots.sets.restoring import (
     fork_sessions,
     require_same_log,
     rewind_sessions,
-    sessions_since,
 )
 from snapshots.shard_reader import ShardReader
 from snapshots.shards.ranks import Ranks
@@ -136,7 +135,7 @@ class SetRestorer:
             recorder.annotate(RESTORED, note_value(ref))
             self._store.move_head(ref)
             rewind_sessions(self._log, record, recorder.attempt)
-            return tuple(sessions_since(self._log, record))
+            return tuple(members_beside(self._log, record))
 
         later = self._ranks.ask(bring_sessions_back)
         sessions = {name: name for name in record.sessions}
@@ -226,7 +225,14 @@ class SetRestorer:
         asked: _Into,
     ) -> RestoredSet:
         restored = RestoredSet(
-            manifest, record, sessions, later, own.progress, own.random, asked.generators
+            manifest,
+            record,
+            sessions,
+            later,
+            _parts_of(manifest, own),
+            own.progress,
+            own.random,
+            asked.generators,
         )
         self._ranks.agree(restored.restore_random)
         return restored
@@ -239,6 +245,16 @@ def _record_of(manifest: Manifest) -> SetRecord:
             hint="load it with ShardReader",
         )
     return manifest.set
+
+
+def _parts_of(manifest: Manifest, own: _Own) -> frozenset[str]:
+    """What the set holds, by the names that `checkpoint` has for it."""
+    parts = {str(entry.path[0]) for entry in manifest.tensors.values()}
+    parts |= {str(entry.path[0]) for entry in manifest.values.values()}
+    parts -= {RANK_STATES}
+    parts |= {"scheduler"} if own.states[0].scheduler is not None else set()
+    parts |= {"data"} if own.states[0].data is not None else set()
+    return frozenset(parts)
 
 
 def _rank_states(manifest: Manifest) -> list[TrainingState]:

@@ -567,7 +567,7 @@ def test_an_error_in_the_background_is_never_lost(
         monkeypatch.setattr(CheckpointStore, "keep_manifest", _full)
     with (
         pytest.raises(CheckpointError, match="disk is full"),
-        ws.training(NAME, config=BACKGROUND) as run,
+        ws.training(NAME, config=BACKGROUND, fresh=True) as run,
     ):
         done(run.checkpoint(4, **toy.objects()))
     monkeypatch.setattr(CheckpointStore, "keep_manifest", keep)

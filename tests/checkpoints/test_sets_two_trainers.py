@@ -203,7 +203,7 @@ def test_committed_just_before_it_is_given_up(
     in_order(other, committed=3)
 
 
-@pytest.mark.parametrize("point", ["note_value", "rewind_sessions", "sessions_since"])
+@pytest.mark.parametrize("point", ["note_value", "rewind_sessions", "members_beside"])
 def test_claimed_while_the_other_restores(
     ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -120,7 +120,7 @@ def arm_restore(point: str) -> None:
         for log in (SqliteLog, KafkaLog):
             log.release = _die  # type: ignore[method-assign, assignment]
     elif point == "released":
-        set_restorer.sessions_since = _die  # type: ignore[assignment]
+        set_restorer.members_beside = _die  # type: ignore[assignment]
     else:
         raise ValueError(point)
 

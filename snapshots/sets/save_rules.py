@@ -1,0 +1,99 @@
+"""`SaveRules`: what would make a checkpoint set something other than its caller believes. Pure.
+
+A fresh model saved over a training that has sets, a step that goes back, an optimizer that was left
+out: each is committed without an error, and found when it is restored.
+"""
+
+import logging
+import operator
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from eventlog.errors import CheckpointError, ConfigError
+from eventlog.training_facts import TRAINING_STEP_MAX
+from snapshots.sets.record import AdoptedFolder
+
+_logger: Final = logging.getLogger("steplog.training")
+
+
+def require_step(step: object) -> int:
+    """A training step as a number. Raises `TypeError`; `ConfigError` where it is out of bounds."""
+    try:
+        if isinstance(step, bool):
+            raise TypeError
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"a training step is an int, not {step!r}") from None
+    if not 0 <= number <= TRAINING_STEP_MAX:
+        raise ConfigError(
+            f"a training step is 0 to {TRAINING_STEP_MAX}, not {number}", hint="count them from 0"
+        )
+    return number
+
+
+class SetRequest(NamedTuple):
+    """A set that is to be saved: what of it needs no torch. `parts`: which of `model`, `optimizer`,
+    `extra`, `scheduler` and `data` it holds.
+    """
+
+    step: int
+    sessions: Iterable[str] | None
+    parts: frozenset[str]
+    adopted: AdoptedFolder | None
+    policy: str | None
+    in_background: bool
+
+
+class SaveRules:
+    """What the saves of one claim of a training must keep to."""
+
+    def __init__(self, training: str, *, fresh: bool) -> None:
+        """`fresh`: the training begins anew, whatever sets it has."""
+        self._training = training
+        self._is_begun = fresh
+        self._last_step: int | None = None
+        self._parts: frozenset[str] = frozenset()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it is settled what the training goes on from."""
+        return self._is_begun
+
+    @property
+    def last_step(self) -> int | None:
+        """The step that was saved or restored last; None before."""
+        return self._last_step
+
+    def go_on_from(self, step: int, parts: frozenset[str]) -> None:
+        """A set was restored, or saved: its step, and what it holds."""
+        self._is_begun, self._last_step, self._parts = True, step, parts
+
+    def begin(self, newest: tuple[str, int] | None) -> None:
+        """Settle that the training begins with nothing; `newest` is the id and step of its newest
+        set. Raises `CheckpointError` where there is one."""
+        if newest is not None:
+            raise CheckpointError(
+                f"training {self._training!r} has sets, the newest {newest[0]} after step "
+                f"{newest[1]}, and goes on from none of them",
+                hint="call restore_latest first; or begin anew: ws.training(..., fresh=True)",
+                step=newest[1],
+            )
+        self._is_begun = True
+
+    def check(self, step: int, parts: frozenset[str]) -> None:
+        """Raises `CheckpointError` where the step goes back; warns of what is left out."""
+        last = self._last_step
+        if last is not None and step < last:
+            raise CheckpointError(
+                f"training {self._training!r} stands at step {last}: a set of step {step} would "
+                "be taken for the newest",
+                hint="restore an earlier set to go back; count the steps on from restored.step",
+                step=step,
+            )
+        missing = self._parts - parts
+        if missing:
+            _logger.warning(
+                "training %r: this set lacks %s, which the set before it has",
+                self._training,
+                ", ".join(sorted(missing)),
+            )

@@ -1,0 +1,84 @@
+"""`SetSaver`: one set of a training, from all ranks' values to the handle of its save.
+
+What rank 0 tells the log stands in `sets.keeping`, what is refused in `sets.save_rules`; here is
+what all ranks do together, and in which order. Imports torch, which steplog itself never needs.
+"""
+
+from functools import partial
+from typing import Any
+
+from eventlog.log import EventLog
+from eventlog.recorder import SessionRecorder
+from snapshots.save_handle import SaveEnds, SaveHandle
+from snapshots.sets.journal import BegunSet
+from snapshots.sets.keeping import SetKeeper
+from snapshots.sets.members import joined_sessions, named_sessions
+from snapshots.sets.record import RANK_STATES, SetRecord
+from snapshots.sets.save_rules import SaveRules, SetRequest
+from snapshots.shard_saver import ShardSaver
+from snapshots.shards.ranks import Ranks
+from snapshots.shards.set_restorer import SetRestorer
+
+
+class SetSaver:
+    """Saves the sets of one claim of a training. Every rank makes one. Not thread-safe."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        ranks: Ranks,
+        saver: ShardSaver,
+        keeper: SetKeeper,
+        restorer: SetRestorer,
+    ) -> None:
+        self._log = log
+        self._ranks = ranks
+        self._saver = saver
+        self._keeper = keeper
+        self._restorer = restorer
+
+    def save(
+        self,
+        request: SetRequest,
+        tree: dict[str, Any],
+        own: bytes,
+        rules: SaveRules,
+        recorder: SessionRecorder | None,
+    ) -> SaveHandle:
+        """Save `tree`, and what this rank has of its own; a collective. See `TrainingRun`."""
+        step = request.step
+        self._saver.refuse_overlap(step)
+        sessions = self._asked_sessions(request)
+        if not rules.is_begun:
+            rules.begin(self._ranks.ask(self._newest))
+        rules.check(step, request.parts)
+        # A call is recorded before it is durable: what this process has submitted is to be below
+        # the cut, as the random state after it is in the set.
+        self._ranks.agree(self._log.settle)
+        begun: list[tuple[SessionRecorder, BegunSet, SetRecord]] = []
+
+        def begin() -> str:
+            assert recorder is not None, "rank 0 has claimed the training"
+            made, record = self._keeper.begin(recorder, request, sessions)
+            begun.append((recorder, made, record))
+            return made.set_id
+
+        set_id = self._ranks.ask(begin)
+        tree[RANK_STATES] = {f"rank-{self._ranks.rank}": own}
+        rules.go_on_from(step, request.parts)
+        ends = SaveEnds()
+        for owner, made, record in begun:
+            commit = partial(self._keeper.commit, owner, made, record)
+            ends = SaveEnds(commit, partial(self._keeper.give_up, made))
+        if request.in_background:
+            return self._saver.save_async(tree, step=step, checkpoint=set_id, ends=ends)
+        return SaveHandle.ended(self._saver.save(tree, step=step, checkpoint=set_id, ends=ends))
+
+    def _asked_sessions(self, request: SetRequest) -> list[str] | None:
+        given = request.sessions
+        named = self._ranks.agree(lambda: None if given is None else named_sessions(given))
+        return joined_sessions(self._ranks.gather(named))
+
+    def _newest(self) -> tuple[str, int] | None:
+        ref = self._restorer.find_latest()
+        return None if ref is None else (ref.id, ref.training_step)

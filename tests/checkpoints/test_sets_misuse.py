@@ -1,0 +1,163 @@
+"""What a user does by mistake: refused where it is done, not found when it is restored."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
+
+from eventlog.errors import CheckpointError, ConfigError  # noqa: E402
+from replay.workspace import Workspace, open_workspace  # noqa: E402
+from snapshots.sets.members import joined_sessions  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
+
+STATE: dict[str, Any] = {"extra": {"w": torch.ones(3)}}
+
+
+def opened(ws: Workspace, name: str, **fields: Any) -> Any:
+    return ws.record(name, environment="toy", state={"n": 0}, training="run", **fields)
+
+
+def test_a_model_that_nothing_was_restored_into_is_not_saved_over_a_training(
+    tmp_path: Path,
+) -> None:
+    with open_workspace(tmp_path) as ws:
+        with ws.training("run") as run:
+            first = run.checkpoint(8, **STATE).wait()
+        with (
+            pytest.raises(CheckpointError, match=f"newest {first.id} after step 8"),
+            ws.training("run") as run,
+        ):
+            run.checkpoint(1, **STATE)
+        with ws.training("run") as run:
+            restored = run.restore_latest(**STATE)
+            assert restored is not None
+            assert restored.set_id == first.id
+            run.checkpoint(9, **STATE)
+        with ws.training("run", fresh=True) as run:
+            anew = run.checkpoint(1, **STATE).wait()
+        with ws.training("run") as run:
+            restored = run.restore_latest(**STATE)
+            assert restored is not None
+            assert restored.set_id == anew.id
+
+
+def test_a_step_that_goes_back_is_refused(tmp_path: Path) -> None:
+    with open_workspace(tmp_path) as ws, ws.training("run") as run:
+        run.checkpoint(13, **STATE)
+        with pytest.raises(CheckpointError, match="stands at step 13"):
+            run.checkpoint(3, **STATE)
+        run.checkpoint(13, **STATE)
+        older = next(iter(run.checkpoints.list_checkpoints()))
+        run.restore(older.id, **STATE)
+
+
+def test_a_part_that_was_left_out_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_workspace(tmp_path) as ws, ws.training("run") as run:
+        run.checkpoint(1, **STATE, data={"at": 1})
+        with caplog.at_level(logging.WARNING, "steplog.training"):
+            run.checkpoint(2, **STATE)
+        assert "lacks data" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda run: run.checkpoint(1),
+        lambda run: run.restore_latest(),
+        lambda run: run.restore("x"),
+        lambda run: run.branch_from("other", "x"),
+        lambda run: run.adopt(1, "."),
+        lambda run: run.publish_policy(1, torch.nn.Linear(1, 1)),
+        lambda run: run.policy_in_use(),
+    ],
+)
+def test_outside_of_its_block_a_training_does_nothing(tmp_path: Path, use: Any) -> None:
+    with open_workspace(tmp_path) as ws:
+        run = ws.training("run")
+        with pytest.raises(ConfigError, match="outside of its block"):
+            use(run)
+        with run:
+            pass
+        with pytest.raises(ConfigError, match="outside of its block"):
+            use(run)
+        assert [info.session_id for info in ws.sessions()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("14", TypeError),
+        (1.0, TypeError),
+        (True, TypeError),
+        (-1, ConfigError),
+        (10**12, ConfigError),
+    ],
+)
+def test_a_step_that_is_none_begins_no_set(
+    tmp_path: Path, step: Any, error: type[Exception]
+) -> None:
+    with open_workspace(tmp_path) as ws, ws.training("run") as run:
+        with pytest.raises(error, match="training step"):
+            run.checkpoint(step, **STATE)
+        assert [info.session_id for info in ws.sessions()] == ["run"]
+
+
+def test_settings_may_be_a_dict_and_names_are_texts(tmp_path: Path) -> None:
+    with open_workspace(tmp_path) as ws:
+        with ws.training("run", config={"save_interval": 2}) as run:
+            assert [step for step in range(5) if run.is_due(step)] == [2, 3, 4]
+        with pytest.raises(ConfigError, match="save_period"):
+            ws.training("run", config={"save_period": 2})
+
+
+def test_what_an_earlier_attempt_left_open_is_no_part_of_a_set(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Orphans of a crash before the first set were in every later set; who took the first of the
+    restored sessions went on with another environment than the weights had seen."""
+    with open_workspace(tmp_path) as ws:
+        with ws.training("run"):
+            opened(ws, "desk-1")
+        with ws.training("run") as run, caplog.at_level(logging.WARNING, "steplog.training"):
+            opened(ws, "desk-2")
+            run.checkpoint(1, **STATE)
+            run.checkpoint(2, **STATE)
+        assert caplog.text.count("'desk-1' was left open") == 1
+        with ws.training("run") as run:
+            restored = run.restore_latest(**STATE)
+            assert restored is not None
+            assert dict(restored.sessions) == {"desk-2": "desk-2"}
+            assert restored.later_sessions == ("desk-1",)
+            # Whoever takes it up again has it in the next set.
+            ws.resume("desk-1")
+            record = run.checkpoints.read_manifest(run.checkpoint(3, **STATE).wait()).set
+            assert record is not None
+            assert set(record.sessions) == {"desk-1", "desk-2"}
+
+
+def test_environments_may_be_there_before_their_first_trainer(tmp_path: Path) -> None:
+    with open_workspace(tmp_path) as ws:
+        opened(ws, "desk")
+        with ws.training("run") as run:
+            record = run.checkpoints.read_manifest(run.checkpoint(1, **STATE).wait()).set
+            assert record is not None
+            assert set(record.sessions) == {"desk"}
+
+
+def test_the_sessions_that_ranks_name_are_joined() -> None:
+    assert joined_sessions([None, None]) is None
+    assert joined_sessions([["a", "b"], [], ["b", "c"]]) == ["a", "b", "c"]
+    with pytest.raises(CheckpointError, match="others do not"):
+        joined_sessions([["a"], None])
+
+
+@pytest.mark.parametrize("sessions", ["desk", 3, [3], [None]])
+def test_sessions_that_are_no_ids_are_refused(tmp_path: Path, sessions: Any) -> None:
+    with open_workspace(tmp_path) as ws, ws.training("run") as run:
+        with pytest.raises(TypeError):
+            run.checkpoint(1, **STATE, sessions=sessions)
+        run.checkpoint(1, **STATE)
