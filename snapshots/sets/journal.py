@@ -171,9 +171,12 @@ def note_value(ref: CheckpointRef) -> dict[str, object]:
 
 
 def read_notes(log: EventLog, training: str) -> Iterator[SetNote]:
-    """The notes on sets in the training's session, in its order."""
+    """The notes on sets in the training's session, in its order.
+
+    Of a branch of a training its own ones: the sets before the fork are the other's.
+    """
     for record in log.read_session(training):
-        if record.prefix.kind != "annotated":
+        if record.prefix.kind != "annotated" or record.prefix.session_id != training:
             continue
         event = decode_record(record)
         if isinstance(event.body, Annotated) and event.body.name in (KEPT, RESTORED):

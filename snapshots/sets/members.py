@@ -130,6 +130,14 @@ def members_beside(log: EventLog, record: SetRecord) -> Iterator[str]:
             yield name
 
 
+def unvoided_by(log: EventLog, record: SetRecord) -> Iterator[str]:
+    """The set's sessions that were voided after its cut: going back sets that aside too."""
+    for name, position in record.sessions.items():
+        voided = log.session_info(name).voided
+        if voided is not None and voided > position.step:
+            yield name
+
+
 def _named_position(log: EventLog, name: str, cut: Cut) -> SessionPosition:
     info = log.session_info(name)
     if info.environment.startswith(OWN_PREFIX):

@@ -2,11 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from snapshots.checkpoints.manifest import Manifest
 from snapshots.random_state import restore_random
 from snapshots.sets.record import SetRecord
+
+
+class SessionsBack(NamedTuple):
+    """What became of a training's sessions: see the attributes of `RestoredSet`."""
+
+    sessions: Mapping[str, str]
+    later_sessions: tuple[str, ...]
+    unvoided_sessions: tuple[str, ...] = ()
 
 
 class RestoredSet:
@@ -16,8 +24,7 @@ class RestoredSet:
         self,
         manifest: Manifest,
         record: SetRecord,
-        sessions: Mapping[str, str],
-        later_sessions: tuple[str, ...],
+        back: SessionsBack,
         parts: frozenset[str],
         progress: Any,
         random: Any,
@@ -29,12 +36,15 @@ class RestoredSet:
         """Its id; also the checkpoint's."""
         self.record = record
         """Its place in the log."""
-        self.sessions = sessions
+        self.sessions = back.sessions
         """Ids of the sessions to resume, each by the id of the session in the set: themselves, or
         the branches that were made of them."""
-        self.later_sessions = later_sessions
-        """The training's sessions that began after the set's cut; they are left as they are. In a
-        training that branches, those it has already, as from a branching that was broken off."""
+        self.later_sessions = back.later_sessions
+        """The training's sessions that are left as they are: begun after the set's cut, or left
+        open by an earlier attempt. In a training that branches, those it has already, as from a
+        branching that was broken off."""
+        self.unvoided_sessions = back.unvoided_sessions
+        """Of `sessions` those that were voided after the cut: they are back as they were before."""
         self.progress = progress
         """What `checkpoint(progress=...)` was given."""
         self.policy = record.policy

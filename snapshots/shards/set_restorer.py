@@ -5,6 +5,7 @@ data, then the sessions, and the random states last, because all that comes befo
 them. Imports torch, which steplog itself never needs.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +19,9 @@ from snapshots.checkpoints.tracks import pin_of_branch
 from snapshots.random_state import require_random
 from snapshots.sets.adopted_folder import require_unchanged
 from snapshots.sets.journal import RESTORED, is_committed, is_known, note_value, read_notes
-from snapshots.sets.members import members_beside, members_of
+from snapshots.sets.members import members_beside, members_of, unvoided_by
 from snapshots.sets.record import RANK_STATES, SetRecord
-from snapshots.sets.restored_set import RestoredSet
+from snapshots.sets.restored_set import RestoredSet, SessionsBack
 from snapshots.sets.restoring import (
     fork_sessions,
     require_same_log,
@@ -37,6 +38,7 @@ from snapshots.training_state import (
     restore_scheduler,
 )
 
+_logger: Final = logging.getLogger("steplog.training")
 _TAKEN: Final = ("model", "optimizer", "scheduler", "data", "extra", "generators", "reseed")
 
 
@@ -128,18 +130,23 @@ class SetRestorer:
         record = _record_of(manifest)
         own = self._load(ref, asked)
 
-        def bring_sessions_back() -> tuple[str, ...]:
+        def bring_sessions_back() -> SessionsBack:
             assert recorder is not None, "rank 0 has claimed the training"
             # Fails where another trainer has claimed the training since. Not before all has come
             # back: a set that could not be restored is not what the training goes on from.
             recorder.annotate(RESTORED, note_value(ref))
             self._store.move_head(ref)
+            unvoided = tuple(unvoided_by(self._log, record))
             rewind_sessions(self._log, record, recorder.attempt)
-            return tuple(members_beside(self._log, record))
+            for name in unvoided:
+                _logger.warning(
+                    "session %r was voided after set %s, and is back as it was before", name, ref.id
+                )
+            beside = tuple(members_beside(self._log, record))
+            return SessionsBack({name: name for name in record.sessions}, beside, unvoided)
 
-        later = self._ranks.ask(bring_sessions_back)
-        sessions = {name: name for name in record.sessions}
-        return self._finish(manifest, record, sessions, later, own, asked)
+        back = self._ranks.ask(bring_sessions_back)
+        return self._finish(manifest, record, back, own, asked)
 
     def branch(
         self,
@@ -154,17 +161,17 @@ class SetRestorer:
         record = _record_of(manifest)
         own = self._load(ref, asked)
 
-        def branch_sessions() -> tuple[dict[str, str], tuple[str, ...]]:
+        def branch_sessions() -> SessionsBack:
             assert recorder is not None, "rank 0 has claimed the training"
             self._store.pin(pin_of_branch(training), ref)
             # Fails where another trainer has claimed the training since: it then forks nothing.
             recorder.annotate("branched_from", {**note_value(ref), "training": self._training})
             # Also those that a branching before this one has made, which went no further.
             earlier = tuple(info.session_id for info in members_of(self._log, training))
-            return fork_sessions(self._log, record, training), earlier
+            return SessionsBack(fork_sessions(self._log, record, training), earlier)
 
-        sessions, later = self._ranks.ask(branch_sessions)
-        return self._finish(manifest, record, sessions, later, own, asked)
+        back = self._ranks.ask(branch_sessions)
+        return self._finish(manifest, record, back, own, asked)
 
     def _begin(self, ref: CheckpointRef) -> Manifest:
         """Settle on the set, and show that this is its log."""
@@ -219,16 +226,14 @@ class SetRestorer:
         self,
         manifest: Manifest,
         record: SetRecord,
-        sessions: Mapping[str, str],
-        later: tuple[str, ...],
+        back: SessionsBack,
         own: _Own,
         asked: _Into,
     ) -> RestoredSet:
         restored = RestoredSet(
             manifest,
             record,
-            sessions,
-            later,
+            back,
             _parts_of(manifest, own),
             own.progress,
             own.random,

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
 
 from eventlog.errors import CheckpointError, ConfigError  # noqa: E402
+from eventlog.log import SessionFilter  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
 from snapshots.sets.members import joined_sessions  # noqa: E402
 
@@ -161,3 +162,32 @@ def test_sessions_that_are_no_ids_are_refused(tmp_path: Path, sessions: Any) -> 
         with pytest.raises(TypeError):
             run.checkpoint(1, **STATE, sessions=sessions)
         run.checkpoint(1, **STATE)
+
+
+def test_voiding_that_a_restore_sets_aside_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_workspace(tmp_path) as ws:
+        with ws.training("run") as run:
+            for name in ("desk-1", "desk-2"):
+                opened(ws, name).release()
+            run.checkpoint(1, **STATE)
+            voided = ws.void_sessions(SessionFilter(id_prefix="desk-1"), reason="bad weights")
+            assert [one.session for one in voided] == ["desk-1"]
+        with ws.training("run") as run, caplog.at_level(logging.WARNING, "steplog.training"):
+            restored = run.restore_latest(**STATE)
+            assert restored is not None
+            assert restored.unvoided_sessions == ("desk-1",)
+            assert "'desk-1' was voided after set" in caplog.text
+            assert ws.session("desk-1").voided is None
+
+
+def test_a_fork_of_a_training_has_no_sets_of_its_own(tmp_path: Path) -> None:
+    with open_workspace(tmp_path) as ws:
+        with ws.training("run") as run:
+            run.checkpoint(1, **STATE)
+            run.restore_latest(**STATE)
+        ws.fork("run", ws.session("run").head.step - 1, name="trial")
+        with ws.training("trial") as run:
+            assert run.restore_latest(**STATE) is None
+            run.checkpoint(1, **STATE)
