@@ -10,19 +10,16 @@ groups of their own, so they never wait for, or take the place of, the training'
 Imports torch, which steplog itself never needs.
 """
 
-import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
-from torch.distributed.tensor import DTensor
 
 from eventlog.errors import CheckpointError, SteplogError
 from snapshots.checkpoint_retention import Retention, apply_retention
@@ -30,9 +27,8 @@ from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.save_handle import AS_ALONE, SaveEnds, SaveHandle
 from snapshots.shard_writer import THREADS, ShardWriter
-from snapshots.shards.ranks import COLLECTIVE_TIMEOUT_S, Ranks, own_group
-
-State = Mapping[str, Any]
+from snapshots.shards.ranks import COLLECTIVE_TIMEOUT_S, Ranks, own_group, pass_interrupt_on
+from snapshots.shards.staging import Staging, State, require_kept_tensors
 
 
 class ShardSaver:
@@ -59,7 +55,7 @@ class ShardSaver:
         self._retention = None if retention is None else retention.check()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="steplog-save")
         self._under_way: SaveHandle | None = None
-        self._staging = _Staging()
+        self._staging = Staging()
         # Two: one for the thread that saves, one for the caller's, which asks all ranks.
         self._saving_group = own_group(timeout_s)
         self._ranks = Ranks(timeout_s)
@@ -91,7 +87,8 @@ class ShardSaver:
         `checkpoint` as for `ShardWriter`; `ends` are rank 0's.
         """
         self.refuse_overlap(step)
-        return self._save(_plain_state(state), self._writer(step, checkpoint, ends), ends)
+        writer = self._writer(step, checkpoint, ends)
+        return self._save(self._ready(state, step, ends, require_kept_tensors), writer, ends)
 
     def save_async(
         self,
@@ -109,7 +106,7 @@ class ShardSaver:
         """
         self.refuse_overlap(step)
         writer = self._writer(step, checkpoint, ends)
-        staged = self._staging.copy_state(_plain_state(state))
+        staged = self._ready(state, step, ends, self._staging.copy_state)
         self._under_way = SaveHandle(step, self._pool.submit(self._save, staged, writer, ends))
         return self._under_way
 
@@ -159,10 +156,24 @@ class ShardSaver:
         if untold is not None:
             raise untold
 
+    def _ready(
+        self, state: State, step: int, ends: SaveEnds, made: Callable[[State], State]
+    ) -> State:
+        """What is to be saved, once every rank has it: none must wait for one that failed."""
+        try:
+            return self._ranks.agree(lambda: made(_plain_state(state)))
+        except BaseException as error:
+            if ends.give_up is not None:
+                ends.give_up()
+            if isinstance(error, SteplogError):
+                raise _failed_save(step, error) from error
+            raise
+
     def _save(self, state: State, writer: ShardWriter, ends: SaveEnds) -> CheckpointRef:
         try:
             return self._saved(state, writer)
         except BaseException:
+            writer.abandon()
             if ends.give_up is not None:
                 ends.give_up()
             raise
@@ -171,6 +182,7 @@ class ShardSaver:
         try:
             save(dict(state), storage_writer=writer, process_group=self._saving_group)
         except CheckpointException as error:
+            pass_interrupt_on(error, self._ranks.rank)
             raise _failed_save(writer.step, failure_of(error)) from error
         except RuntimeError as error:  # of the group itself: what a rank raises comes wrapped
             raise _silent_rank(writer.step, error) from error
@@ -206,71 +218,6 @@ def _silent_rank(step: int, error: Exception) -> CheckpointError:
         "gone, it may have committed: `steplog checkpoint list` shows it",
         step=step,
     )
-
-
-class _Staging:
-    """Copies of states in the process's own memory, used again from one save to the next."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], torch.Tensor] = {}
-
-    def copy_state(self, state: State) -> dict[str, Any]:
-        """A state of the same structure that shares no memory with `state`."""
-        before, self._kept = self._kept, {}
-        aliases: dict[tuple[object, ...], torch.Tensor] = {}
-        return {name: self._copy(value, (name,), before, aliases) for name, value in state.items()}
-
-    def _copy(
-        self,
-        value: Any,
-        path: tuple[str, ...],
-        before: dict[tuple[str, ...], torch.Tensor],
-        aliases: dict[tuple[object, ...], torch.Tensor],
-    ) -> Any:
-        if isinstance(value, DTensor):
-            local = self._copy(value.to_local(), path, before, aliases)
-            return DTensor.from_local(
-                local,
-                value.device_mesh,
-                value.placements,
-                run_check=False,
-                shape=value.shape,
-                stride=value.stride(),
-            )
-        # Others (shards that say so by attributes, sparse ones) keep all they are by a deep copy.
-        is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-        if is_plain and value.layout is torch.strided and not hasattr(value, "global_shape"):
-            return self._copy_tensor(value.detach(), path, before, aliases)
-        if isinstance(value, Mapping):
-            return {
-                key: self._copy(one, (*path, str(key)), before, aliases)
-                for key, one in value.items()
-            }
-        if type(value) in (list, tuple):
-            return type(value)(
-                self._copy(one, (*path, str(index)), before, aliases)
-                for index, one in enumerate(value)
-            )
-        return copy.deepcopy(value)
-
-    def _copy_tensor(
-        self,
-        value: torch.Tensor,
-        path: tuple[str, ...],
-        before: dict[tuple[str, ...], torch.Tensor],
-        aliases: dict[tuple[object, ...], torch.Tensor],
-    ) -> torch.Tensor:
-        # Tied parameters are one tensor under several names, and are copied once.
-        same = (value.data_ptr(), value.dtype, value.shape, value.stride(), value.device)
-        known = aliases.get(same)
-        if known is not None and value.numel():
-            return known
-        kept = before.pop(path, None)
-        if kept is None or (kept.dtype, kept.shape) != (value.dtype, value.shape):
-            kept = torch.empty(value.shape, dtype=value.dtype, device="cpu")
-        kept.copy_(value)
-        self._kept[path] = aliases[same] = kept
-        return kept
 
 
 def failure_of(error: CheckpointException, hint: str = "see the cause") -> SteplogError:

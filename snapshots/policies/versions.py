@@ -29,6 +29,7 @@ from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, LogRecord, SessionFilter
 from eventlog.recorder import SessionRecorder
 from eventlog.recording.event_batch import EventBatch
+from snapshots.checkpoint_store import STEP_MAX
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.sets.journal import RESTORED, TRAINING, session_of_set
 from snapshots.sets.note_fields import NoteFields
@@ -39,8 +40,8 @@ ROLLED_BACK: Final = "policy_rolled_back"
 """The note that an earlier version is in use again; HEAD moves after it."""
 POLICY: Final = "steplog.policy"
 """The environment of sessions in which an operator goes back."""
-VERSION_MAX: Final = 2**53
-"""Versions are numbers that every reader of JSON has exactly."""
+VERSION_MAX: Final = STEP_MAX
+"""A version is the step of its checkpoint, in a track of its own."""
 
 
 class Published(NamedTuple):

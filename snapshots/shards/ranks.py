@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
 
 from eventlog.errors import CheckpointError, SteplogError
 
@@ -98,6 +99,17 @@ def own_group(timeout_s: float) -> dist.ProcessGroup | None:
         return None
     group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
     return group if isinstance(group, dist.ProcessGroup) else None
+
+
+def pass_interrupt_on(error: CheckpointException, rank: int) -> None:
+    """Raise what ends this rank's program, where torch has wrapped it as a failure of the rank's.
+
+    That is Ctrl-C, or the `SystemExit` of a signal handler: none of it is for an `except` that
+    waits for errors. The other ranks are told that this one failed.
+    """
+    failure = error.failures.get(rank)
+    if failure is not None and not isinstance(failure[0], Exception):
+        raise failure[0]
 
 
 def _as_ours(rank: int, error: BaseException) -> SteplogError:

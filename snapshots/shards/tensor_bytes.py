@@ -16,11 +16,13 @@ def bytes_view(data: torch.Tensor) -> memoryview:
     return memoryview(data.numpy().data) if data.numel() else memoryview(b"")
 
 
-def bytes_of(name: str, tensor: torch.Tensor) -> tuple[memoryview, int]:
-    """A tensor's bytes in C order, without a copy where it lies so in memory, and its item size."""
+def require_kept(name: str, tensor: torch.Tensor) -> int:
+    """The size of one item, in bytes. Raises `CheckpointError` for a tensor that is not kept."""
     item_bytes = ITEM_BYTES.get(dtype_name(tensor.dtype))
     odd = (
-        f"dtype {tensor.dtype}"
+        "layout nested"
+        if tensor.is_nested
+        else f"dtype {tensor.dtype}"
         if item_bytes is None
         else f"layout {tensor.layout}"
         if tensor.layout is not torch.strided
@@ -34,5 +36,17 @@ def bytes_of(name: str, tensor: torch.Tensor) -> tuple[memoryview, int]:
             hint="save a dense tensor of a plain dtype",
             tensor=name,
         )
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return item_bytes
+
+
+def bytes_of(name: str, tensor: torch.Tensor) -> tuple[memoryview, int]:
+    """A tensor's bytes in C order, without a copy where it lies so in memory, and its item size.
+
+    Raises as `require_kept`.
+    """
+    item_bytes = require_kept(name, tensor)
+    whole = tensor.detach()
+    if whole._is_zerotensor():  # of forward differentiation: it has no memory until it is copied
+        whole = whole.clone()
+    plain = whole.resolve_conj().resolve_neg().cpu().contiguous()
     return bytes_view(plain.reshape(-1).view(torch.uint8)), item_bytes
