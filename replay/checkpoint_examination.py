@@ -40,7 +40,7 @@ def targets_in(
                 continue
             problem = one.problem or CheckpointIncompleteError(
                 "it was not committed: its save was killed, or is under way",
-                hint="use another checkpoint; `checkpoint gc` takes away what is left of it",
+                hint="use another one; `steplog checkpoint gc` takes away what a killed save left",
             )
             unread.append(CheckedCheckpoint(one.track, one.training_step, one.id, 0, 0, (problem,)))
     return targets, unread

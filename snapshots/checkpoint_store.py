@@ -12,6 +12,7 @@ Used by the shard writer and reader, by retention and by `checkpoint` of the com
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -118,11 +119,29 @@ class CheckpointStore:
         self._exchange_head(ref, expected_head)
         return ref
 
-    def begin_checkpoint(self, training_step: int, id_: str) -> None:
-        """Make the checkpoint's folder, so that a killed save is seen. Raises `CheckpointError`."""
+    def begin_checkpoint(self, training_step: int, id_: str) -> bool:
+        """Make the checkpoint's folder, so that a killed save is seen; whether it was not there.
+
+        Raises `CheckpointError`.
+        """
         folder = self.set_folder(CheckpointRef(training_step, check_id(id_, "an id"), ""))
         with writing_to(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                folder.mkdir()
+                return True
+        return False
+
+    def abandon_checkpoint(self, training_step: int, id_: str) -> None:
+        """Take away what `begin_checkpoint` made, for the save that it was made for: it has ended.
+
+        A folder with a manifest is left alone: that is a checkpoint. Takes the folder's lock.
+        Idempotent. Raises `CheckpointError`.
+        """
+        folder = self.set_folder(CheckpointRef(training_step, check_id(id_, "an id"), ""))
+        with self.locked(), writing_to(folder):
+            if is_there(folder) and not is_there(folder / "manifest.json"):
+                shutil.rmtree(folder)
 
     def keep_manifest(self, manifest: Manifest) -> CheckpointRef:
         """Write the manifest and check that all it names is in place; HEAD stays where it is.

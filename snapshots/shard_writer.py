@@ -116,6 +116,7 @@ class ShardWriter(StorageWriter):
         self._commit = commit or _commit_to(self._store)
         self._ticket: SaveTicket | None = None
         self._committed: CheckpointRef | None = None
+        self._begun: SaveTicket | None = None
 
     @property
     def step(self) -> int:
@@ -179,7 +180,8 @@ class ShardWriter(StorageWriter):
             self._id or token_hex(8), self._asked.step, len(plans), head, ancestor, generation
         )
         # A save that is killed from here on is seen: a folder without a manifest.
-        self._store.begin_checkpoint(self._asked.step, self._ticket.id)
+        made = self._store.begin_checkpoint(self._asked.step, self._ticket.id)
+        self._begun = self._ticket if made else None
         return [dataclasses.replace(plan, storage_data=self._ticket) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> "Future[list[WriteResult]]":
@@ -216,6 +218,21 @@ class ShardWriter(StorageWriter):
             written[result.index] = result.storage_data
         manifest = _manifest_of(metadata, written, ticket)
         self._committed = self._commit(manifest, ticket.head)
+        if self._committed.id != ticket.id:
+            self.abandon()  # `commit` found that one with the same in it
+
+    def abandon(self) -> None:
+        """Take away the folder of a save that has ended and committed nothing.
+
+        On the rank that made it; elsewhere, and of what was committed, nothing is done.
+        """
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        try:
+            self._store.abandon_checkpoint(begun.step, begun.id)
+        except CheckpointError as error:  # The save's own end is what its caller is to hear of.
+            _logger.warning("the folder of a save that was given up stays: %s", error)
 
     def _ancestor_of(self, head: CheckpointRef | None) -> tuple[CheckpointRef | None, int]:
         """The checkpoint that the next save with differences rests on, and its generation."""

@@ -131,7 +131,7 @@ def find_in_track(store: CheckpointStore, name: str) -> CheckpointRef | None:
             one = _look_at(store, other, int(found[1]), found[2])
             raise one.problem or CheckpointIncompleteError(
                 f"checkpoint {one.id} was not committed: its save was killed, or is under way",
-                hint="use another checkpoint; `checkpoint gc` takes away what is left of it",
+                hint="use another one; `steplog checkpoint gc` takes away what a killed save left",
                 step=one.training_step,
             )
     return None

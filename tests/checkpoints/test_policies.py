@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: torch check
 
 from eventlog.errors import ConfigError  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
+from snapshots.checkpoint_retention import list_incomplete  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.checkpoints.tracks import track_of_policies  # noqa: E402
 from snapshots.policies.versions import read_history, read_rolled_back  # noqa: E402
@@ -105,6 +106,20 @@ def test_published_again_after_a_restore(tmp_path: Path) -> None:
                 run.restore_policy(7, model)
             assert run.policy == run.policy_in_use() == "3~2"
         assert {report.verdict for report in ws.check()} == {"ok"}
+
+
+def test_the_same_weights_again_leave_no_unfinished_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`checkpoint check` ended with 6 for a day: a save that was killed, or is under way."""
+    with open_workspace(tmp_path / "ws") as ws, ws.training("run-1") as run:
+        for _ in range(3):
+            assert run.publish_policy(1, at(1)) == "1"
+        (version,) = read_history(ws.log, "run-1")
+    track = CheckpointStore(tmp_path / "ws" / "checkpoints", track_of_policies("run-1"))
+    assert list_incomplete(track) == []
+    assert track.list_checkpoints() == [version.ref]
+    assert Command(tmp_path / "ws", capsys)("checkpoint", "check").code == 0
 
 
 def test_two_trainings_of_one_workspace_have_their_own_versions(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: torch check
 
 from eventlog.errors import CheckpointError  # noqa: E402
 from snapshots import shard_saver  # noqa: E402
-from snapshots.checkpoint_retention import Retention  # noqa: E402
+from snapshots.checkpoint_retention import Retention, list_incomplete  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
+from snapshots.checkpoints.manifest import CheckpointRef, Manifest  # noqa: E402
 from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
+from snapshots.save_handle import SaveEnds  # noqa: E402
 from snapshots.shard_reader import ShardReader  # noqa: E402
 from snapshots.shard_saver import ShardSaver  # noqa: E402
 from tests.support.torch_states import fingerprint, load, load_again, odd_state  # noqa: E402
@@ -141,6 +143,39 @@ def test_an_error_that_nobody_asked_for_is_raised_by_the_next_call(
     if how != "close":
         assert saver.save(state, step=3).training_step == 3
     saver.close()
+
+
+@pytest.mark.parametrize("how", ["disk", "value", "commit"])
+def test_a_failed_save_leaves_no_unfinished_folder(tmp_path: Path, disk: Disk, how: str) -> None:
+    """`checkpoint check` told it for a day as a save that was killed, or is under way."""
+
+    def refuse(_manifest: Manifest, _head: CheckpointRef | None) -> CheckpointRef:
+        raise CheckpointError("not committed", hint="")
+
+    store = CheckpointStore(tmp_path)
+    with ShardSaver(store) as saver:
+        before = saver.save({"w": torch.zeros(10)}, step=1)
+        disk.error = "the disk is full" if how == "disk" else None
+        state = {"w": torch.ones(10), **({"odd": object()} if how == "value" else {})}
+        ends = SaveEnds(refuse) if how == "commit" else SaveEnds()
+        for save in (saver.save, lambda *one, **more: saver.save_async(*one, **more).wait(60)):
+            with pytest.raises(CheckpointError):
+                save(state, step=2, ends=ends)
+            assert list_incomplete(store) == []
+        assert store.list_checkpoints() == [before]
+
+
+def test_a_save_of_an_id_that_is_taken_leaves_the_other_one_alone(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    store.begin_checkpoint(2, "other")  # by a save that is under way
+    with ShardSaver(store) as saver:
+        first = saver.save({"w": torch.zeros(1)}, step=1, checkpoint="first")
+        with pytest.raises(CheckpointError):
+            saver.save({"odd": object()}, step=2, checkpoint="other")
+        with pytest.raises(CheckpointError, match="holds a checkpoint already"):
+            saver.save({"w": torch.ones(1)}, step=1, checkpoint="first")
+    assert [path.name for path in list_incomplete(store)] == ["000000000002-other"]
+    assert store.list_checkpoints() == [first]
 
 
 def test_what_has_no_canonical_form_is_told_too(tmp_path: Path) -> None:

@@ -262,6 +262,17 @@ def test_a_folder_without_its_manifest_is_no_checkpoint(store: CheckpointStore) 
     assert store.list_checkpoints() == [ref]
 
 
+def test_what_a_save_began_is_taken_away_and_no_checkpoint(store: CheckpointStore) -> None:
+    kept = write_checkpoint(store, 1, TENSORS)
+    assert store.begin_checkpoint(2, "half")
+    assert not store.begin_checkpoint(2, "half"), "it was another save's"
+    (store.set_folder(kept).with_name("000000000002-half") / "manifest.sha256").touch()
+    for step, id_ in [(2, "half"), (2, "half"), (3, "never"), (1, kept.id)]:
+        store.abandon_checkpoint(step, id_)
+    assert os.listdir(store.folder / "sets") == [f"000000000001-{kept.id}"]
+    assert read_checkpoint(store, kept) == TENSORS
+
+
 def test_two_writers_never_take_the_head_from_each_other_in_silence(
     store: CheckpointStore,
 ) -> None:
