@@ -10,17 +10,17 @@ behind. HEAD moves only after what the manifest names was found in place. Nothin
 Used by the shard writer and reader, by retention and by `checkpoint` of the command.
 """
 
-import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
 from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from snapshots.checkpoints.folder_lock import hold_lock
 from snapshots.checkpoints.manifest import (
     MANIFEST_BYTES_MAX,
     CheckpointRef,
@@ -283,22 +283,13 @@ class CheckpointStore:
         found = {name: read_pointer(folder / name) for name in names if not name.startswith(".")}
         return {name: ref for name, ref in found.items() if ref is not None}
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the folder's lock: nobody else moves a HEAD or removes anything meanwhile.
 
         It is one for all tracks. Not for a thread that holds it: that one would wait for itself.
+        Raises `CheckpointError` where it is not free in time (`folder_lock`).
         """
-        path = self._folder / ".lock"
-        with writing_to(path):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            with writing_to(path):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+        return hold_lock(self._folder / ".lock")
 
     def set_folder(self, ref: CheckpointRef) -> Path:
         """The folder of a checkpoint's manifest."""
