@@ -1,18 +1,32 @@
 """The examples on torch in the pages run as they are written, one after the other."""
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eventlog.errors import FencedError, SteplogError
+from replay.workspace import open_workspace
+from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import FORMAT, MANIFEST_BYTES_MAX
 from snapshots.checkpoints.part_writer import PACK_BYTES, PACKED_BYTES_MAX, PART_BYTES
 from snapshots.tensor_codec import BLOCK_BYTES, Encoding
+from snapshots.training_state import random_for_rank
+from tests.support.scale import scaled
 from tests.support.sources import ROOT
+
+FLAGS = re.MULTILINE | re.DOTALL
+FULLY_SHARD = "from torch.distributed.fsdp import fully_shard"
+WRAPPED = ["DistributedDataParallel(model)", "fully_shard(model)"][: scaled(1, 2)]
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 PAGE = (ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8")
 TRAINING = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
@@ -73,10 +87,48 @@ def test_the_training_of_the_page_goes_on_when_it_is_run_again(tmp_path: Path) -
     run_block(stopped.format((20, 200)) + again, tmp_path)
 
 
-def test_the_policy_versions_of_the_page(tmp_path: Path) -> None:
+def test_the_branches_adopted_folders_and_policy_versions_of_the_page(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
-    (block,) = blocks_of(TRAINING)[1:]
-    run_block(block, tmp_path)
+    blocks = blocks_of(TRAINING)[1:]
+    assert len(blocks) == 2
+    for block in blocks:
+        run_block(block, tmp_path)
+
+
+@pytest.mark.parametrize("wrap", WRAPPED)
+def test_the_script_of_two_ranks_goes_on_when_it_is_run_again(tmp_path: Path, wrap: str) -> None:
+    """A newcomer gave SampleOrder no rank, which stood on no page: both took every sample."""
+    pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
+    found = re.search(r"<!-- torchrun: train.py -->\n```python\n(.*?)^```$", TRAINING, FLAGS)
+    assert found is not None
+    script = found[1].replace("DistributedDataParallel(model)", wrap)
+    script = script.replace("model = fully_shard", "fully_shard")
+    script = script.replace("import steplog\n", f"import steplog\n{FULLY_SHARD}\n", 1)
+    seen = "        print(json.dumps([rank, step, batch]), flush=True)\n        loss = model("
+    script = "import json\n" + script.replace("        loss = model(", seen)
+    assert "while step < 8:" in script
+    first = ran_by_torchrun(script.replace("while step < 8:", "while step < 6:"), tmp_path)
+    again = ran_by_torchrun(script, tmp_path)
+    assert sorted({step for _, step, _ in again}) == [4, 5, 6, 7], "the set of step 4 was not it"
+    assert [one for one in first if one[1] >= 4] == [one for one in again if one[1] < 6]
+    epoch = [sample for _, step, batch in first for sample in batch if step < 6]
+    assert sorted(epoch) == list(range(60)), "the ranks do not share the samples"
+
+
+def ran_by_torchrun(script: str, folder: Path) -> list[list[Any]]:
+    """What each rank took at each step, sorted."""
+    (folder / "train.py").write_text(script, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": LOOPBACK},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
 
 
 PUBLISHING = """
@@ -113,3 +165,59 @@ def test_the_readmes_lines_on_checkpoints_run(tmp_path: Path) -> None:
         )
         assert (done.returncode, bool(done.stdout)) == (0, True), f"{line}\n{done.stderr}"
     assert (tmp_path / "model" / "model.safetensors").exists()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
+def test_what_goes_wrong_is_told_in_the_words_of_the_page(tmp_path: Path) -> None:
+    """Each error is brought about; those of a full disk and a dead rank are in other tests."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: trainings not shown")
+    model, other = torch.nn.Linear(4, 1), torch.nn.Linear(5, 1)
+    said: list[str] = []
+
+    def refused(call: Callable[[], object]) -> None:
+        with pytest.raises(SteplogError) as caught:
+            call()
+        said.append(f"`{type(caught.value).__name__}`: {caught.value.message}")
+
+    with open_workspace(tmp_path) as ws, open_workspace(tmp_path) as second:
+        with ws.training("run-1") as run:
+            session = ws.record("desk", environment="desk", state={"n": 0}, training="run-1")
+            set_id = run.checkpoint(12, model=model).wait().id
+            session.release()
+        with suppress(FencedError), ws.training("run-1") as run:
+            refused(lambda: run.checkpoint(12, model=model))
+            run.restore_latest(model=model)
+            resumed = ws.resume("desk", state=lambda: {"n": 9})
+            refused(lambda: resumed.call("add", {}).__enter__())
+            refused(lambda: run.checkpoint(1, model=model))
+            refused(lambda: run.restore_latest(model=other))
+            refused(lambda: run.restore_latest(model=torch.nn.Sequential(model)))
+            with second.training("run-1"):
+                refused(lambda: run.publish_policy(1, model))
+        with suppress(FencedError), ws.training("run-1") as run:
+            run.restore_latest(model=model)
+            with second.training("run-1"):
+                pass
+            refused(lambda: run.publish_policy(1, model))
+        store = CheckpointStore(tmp_path / "checkpoints", "trainings-run-1")
+        for path in (tmp_path / "checkpoints" / "objects").glob("*/*"):
+            path.write_bytes(bytes(path.stat().st_size))
+        with ws.training("run-1") as run:
+            refused(lambda: run.restore_latest(model=model))
+            manifest = store.set_folder(store.find_checkpoint(checkpoint=set_id)) / "manifest.json"
+            manifest.write_bytes(b"{}")
+            refused(lambda: run.restore_latest(model=model))
+            manifest.unlink()
+            refused(lambda: run.restore_latest(model=model))
+    refused(lambda: random_for_rank([b"", b""], 0, 1, None))
+
+    (table,) = re.findall(r"^## What can go wrong\n(.*?)^## ", TRAINING, FLAGS)
+    for row in re.findall(r"^\| [^|]+ \| (`\w+Error`: .*?) - ", table, FLAGS):
+        kind, *phrases = re.findall(r"`(.*?)`", row)
+        for phrase in phrases:
+            words = re.sub(r"<[^>]*>", "\0", phrase)
+            words = re.sub(r"\d+", r"\\d+", re.escape(words)).replace("\0", ".+")
+            told = [one for one in said if re.search(f"`{kind}`: .*{words}", one)]
+            if "the save of step" in phrase or "a rank is gone" in phrase:
+                continue
+            assert told, f"{phrase}: {said}"
