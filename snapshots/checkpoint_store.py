@@ -41,6 +41,7 @@ from snapshots.checkpoints.pointers import (
     write_pointer,
     write_sum,
 )
+from snapshots.checkpoints.saved_again import saved_last
 from snapshots.checkpoints.tracks import check_track, is_track
 
 STEP_MAX: Final = 10**12 - 1
@@ -215,9 +216,10 @@ class CheckpointStore:
     def find_checkpoint(
         self, *, step: int | None = None, checkpoint: str | None = None
     ) -> CheckpointRef:
-        """The checkpoint of this id, or of this step (the newest of it), or else the head.
+        """The checkpoint of this id, or of this step, or else the head.
 
-        Raises `CheckpointIncompleteError` where there is none.
+        Of a step that was saved again HEAD where it is of this step, else what was saved last, as
+        `saved_last` has it. Raises `CheckpointIncompleteError` where there is none.
         """
         if step is None and checkpoint is None:
             head = self.head()
@@ -233,10 +235,7 @@ class CheckpointStore:
             asked = [f"step {step}"] if step is not None else []
             asked += [f"id {checkpoint!r}"] if checkpoint is not None else []
             self._refuse_missing(f"no committed checkpoint has {' and '.join(asked)}")
-        if len(found) == 1:
-            return found[0]
-        # After training went back, a step is saved again: the later one is the one that counts.
-        return max(found, key=lambda ref: (self.read_manifest(ref).created_ns, ref.id))
+        return found[0] if len(found) == 1 else _counting(self, found)
 
     # Pointers
 
@@ -319,3 +318,20 @@ class CheckpointStore:
             hint="`steplog checkpoint list` has the trainings and their sets (`--folder` where it "
             "is no workspace's); begin from nothing only where that is meant",
         )
+
+
+def _counting(store: CheckpointStore, found: list[CheckpointRef]) -> CheckpointRef:
+    with suppress(CheckpointError):  # a damaged HEAD hides no checkpoint
+        if (head := store.head()) in found:
+            return head
+    manifests = {ref: store.read_manifest(ref) for ref in found}
+    above: dict[CheckpointRef, Manifest] = {}
+    waiting = [one.ancestor for one in manifests.values()]
+    while waiting:
+        ref = waiting.pop()
+        if ref is None or ref in above or ref in manifests:
+            continue
+        with suppress(CheckpointError):  # where it is gone, the clock decides
+            above[ref] = store.read_manifest(ref)
+            waiting.append(above[ref].ancestor)
+    return saved_last(manifests, above)
