@@ -30,15 +30,13 @@ from replay.ended_sessions import (
     closing_batch,
     read_ended,
 )
+from replay.own_sessions import is_own
 
 REASON: Final = "voiding"
 """The reason that the claim gives: an open session that ends with it was left half voided."""
 
 CLOSED_AS: Final = "voided"
 """The reason of the close, where the session was not closed before."""
-
-OWN_ENVIRONMENTS: Final = "steplog."
-"""Sessions of environments that begin so (trainings, checkpoints) hold our books: never voided."""
 
 LEFT_OPEN: Final = "it is open: its writer may live; --fence takes it away from that one"
 
@@ -76,8 +74,8 @@ def void_sessions(
 
 def _void_all(place: Place, where: SessionFilter, reason: str, *, fence: bool) -> Iterator[Voided]:
     for info in place.log.list_sessions(where.in_range()):
-        if info.environment.startswith(OWN_ENVIRONMENTS):
-            continue
+        if is_own(info.environment):
+            continue  # It holds our books.
         left = partial(Voided, info.session_id, None, info.policies)
         try:
             voided = _void(place, info.session_id, reason, fence=fence)

@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any, Final, Unpack, overload
 
 from eventlog.content import Content, argument_content
-from eventlog.errors import SessionNotFoundError
 from eventlog.event import SessionSeeded
 from eventlog.ids import mint_session_id
 from eventlog.importers.import_file import ImportOutcome, import_file
-from eventlog.log import EventLog, SessionFilter
+from eventlog.log import SessionFilter
 from eventlog.not_given import NOT_GIVEN, NotGiven
 from eventlog.policy_order import policy_text
 from eventlog.recorder import SessionRecorder
@@ -23,24 +22,25 @@ from eventlog.recording.session_writer import wall_clock_us
 from eventlog.training_facts import require_training
 from replay.branch import fork_session
 from replay.ended_sessions import Place
-from replay.if_exists import IfExists, open_session
+from replay.if_exists import IfExists, holds_session, open_session
 from replay.integrity import CheckReport, Expectation, Kept, check_sessions
 from replay.late_verification import (
     VerificationFields,
     record_late_verification,
     verification_body,
 )
+from replay.own_sessions import refuse_own, users_environment
 from replay.place import Opening, OpenPlace, open_place
 from replay.recorded import Recorded, step_number
 from replay.reducer import ReducerRegistry
 from replay.replayer import Replayer
 from replay.resumption import resume_session
 from replay.snapshot_taker import SnapshotTaker, require_policy
+from replay.training_claim import claim_training
 from replay.voiding import Voided, void_sessions
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.policy import SnapshotPolicy
-from snapshots.sets.journal import TRAINING
 from snapshots.snapshot_store import SnapshotRef
 from snapshots.training_run import TrainingPlace, TrainingRun
 
@@ -123,7 +123,7 @@ class Workspace(Recorded):
         """
         session_id = mint_session_id() if session is None else session
         seeded = SessionSeeded(
-            environment=environment,
+            environment=users_environment(environment),
             environment_version=environment_version,
             fingerprint=fingerprint,
             task_id=task_id,
@@ -154,7 +154,7 @@ class Workspace(Recorded):
             again = state if callable(state) else NOT_GIVEN
             return self.resume(name, state=again, reopen=reopen, snapshots=snapshots)
 
-        return open_session(session_id, if_exists, partial(_holds, self.log), begin, resume)
+        return open_session(session_id, if_exists, partial(holds_session, self.log), begin, resume)
 
     def resume(
         self,
@@ -172,6 +172,7 @@ class Workspace(Recorded):
         Raises `StepConflictError` for a closed session unless `reopen`.
         """
         require_policy(snapshots)
+        refuse_own(self.log.session_info(session))
         return resume_session(
             self.log,
             self.blobs,
@@ -198,6 +199,7 @@ class Workspace(Recorded):
         for a session that is not closed.
         """
         verified = verification_body(reward, verifier, fields)
+        refuse_own(self.log.session_info(session))
         return record_late_verification(
             self.log, self.blobs, session, verified, clock_us=wall_clock_us
         )
@@ -274,21 +276,13 @@ class Workspace(Recorded):
         """A training whose checkpoints are tied to this log; use as `with ws.training(...) as run`.
 
         Entering the block claims the training session `name`, or seeds it: a trainer that had it
-        before is fenced. Every rank enters it. `config`: settings, or a dict of them. `fresh`: begin
-        anew even if the training has sets, which a save refuses otherwise. `checkpoints` is the
-        folder all ranks see, by default `checkpoints/` of the workspace's. Needs torch once the
-        block is entered.
+        before is fenced; a session of this name that is no training's is refused (`ConfigError`).
+        Every rank enters it. `config`: settings, or a dict of them. `fresh`: begin anew even if the
+        training has sets, which a save refuses otherwise. `checkpoints` is the folder all ranks
+        see, by default `checkpoints/` of the workspace's. Needs torch once the block is entered.
         """
 
-        def claim() -> SessionRecorder:
-            return self.record(
-                name,
-                environment=TRAINING,
-                if_exists="resume",
-                reopen=True,
-                metadata=metadata,
-            )
-
+        claim = partial(claim_training, self.log, self.blobs, self._replayer, name, metadata)
         folder = self.folder / "checkpoints" if checkpoints is None else checkpoints
         place = TrainingPlace(self.log, folder, claim)
         return TrainingRun(name, place, _settings(config), fresh=fresh)
@@ -317,14 +311,6 @@ class Workspace(Recorded):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_reopen_workspace, (self._opening,))
-
-
-def _holds(log: EventLog, session_id: str) -> bool:
-    try:
-        log.session_info(session_id)
-    except SessionNotFoundError:
-        return False
-    return True
 
 
 def _training_step(training: object, step: object) -> int | None:

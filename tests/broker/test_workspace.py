@@ -19,6 +19,7 @@ from tests.support.brokers import KafkaAddress
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import record_desk
 from tests.support.kafka_workspace import KafkaPlace, kafka_place
+from tests.support.own_sessions import training_session
 
 
 @pytest.fixture
@@ -245,7 +246,7 @@ def test_sessions_of_a_bad_version_are_voided_whoever_wrote_them(
 
 
 def test_going_back_to_a_version_fences_no_trainer(ws: Workspace, elsewhere: Workspace) -> None:
-    run = ws.record("run-1", environment="steplog.training")
+    run = training_session(ws, "run-1")
     store = CheckpointStore(ws.folder / "checkpoints", "policies-run-1")
     for version in (1, 2):
         kept = write_checkpoint(store, version, {"w": bytes([version]) * 500})

@@ -17,6 +17,7 @@ from eventlog.log import SessionFilter
 from replay.voiding import Voided
 from replay.workspace import Workspace, open_workspace
 from tests.support.desk import Told
+from tests.support.own_sessions import own_session
 from tests.support.processes import python_script
 from tests.support.scale import scaled
 
@@ -135,8 +136,7 @@ def test_what_says_nothing_is_refused(ws: Workspace) -> None:
 
 def test_our_own_books_are_never_voided(ws: Workspace) -> None:
     for environment in ("steplog.training", "steplog.checkpoint", "steplog.policy"):
-        with ws.record(environment=environment, training="run-1"):
-            pass
+        own_session(ws, environment, environment, "run-1").close()
     closed(ws, "s", training="run-1")
     where = SessionFilter(training_session="run-1")
     assert [one.session for one in ws.void_sessions(where, reason="r")] == ["s"]

@@ -40,6 +40,7 @@ from snapshots.policies.versions import (
 from snapshots.sets import restoring as set_restoring
 from snapshots.shards import policy_publisher as shard_policies
 from snapshots.training_run import TrainingRun
+from tests.support.own_sessions import training_session
 from tests.support.scale import scaled
 from tests.support.torch_ranks import run_world, start_world
 from tests.support.torch_states import fingerprint
@@ -172,9 +173,7 @@ def fenced(folder: Path) -> None:
                     run.publish_policy(0, model)
                     if rank == 0:
                         with open_workspace(folder / "ws") as other:
-                            other.record(
-                                TRAINING, environment="steplog.training", if_exists="resume"
-                            ).release()
+                            training_session(other, TRAINING).release()
                     dist.barrier()
                     try:
                         run.publish_policy(1, at_version(model, 1))

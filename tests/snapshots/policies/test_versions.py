@@ -36,6 +36,7 @@ from snapshots.policies.versions import (
 )
 from snapshots.sets.journal import RESTORED, begin_set, note_value
 from tests.support.checkpoint_parts import write_checkpoint
+from tests.support.own_sessions import own_session, training_session
 from tests.support.processes import python_script
 from tests.support.scale import scaled
 
@@ -139,7 +140,7 @@ def ws(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def run(ws: Workspace) -> SessionRecorder:
-    return ws.record("run-1", environment="steplog.training")
+    return training_session(ws, "run-1")
 
 
 def line_of(ws: Workspace) -> CheckpointStore:
@@ -237,7 +238,7 @@ def test_a_restore_gives_up_what_was_published_after_its_set(
     kept = publish(ws, run, 1)
     begin_set(ws.log, "set-a", "run-1", 15, ws.log.end_cut())
     lost = publish(ws, run, 2)
-    run = ws.resume("run-1")
+    run = training_session(ws, "run-1")
     run.annotate(RESTORED, note_value(CheckpointRef(15, "set-a", "0" * 64)))
     found = read_history(ws.log, "run-1")
     assert [(one.label, one.standing, one.current) for one in found] == [
@@ -257,7 +258,8 @@ def test_a_restore_gives_up_what_was_published_after_its_set(
 def test_a_publication_that_was_rewound_stands_no_more(ws: Workspace, run: SessionRecorder) -> None:
     publish(ws, run, 1)
     publish(ws, run, 2)
-    ws.resume("run-1", at_step=1)
+    (first,) = ws.log.read_session("run-1", 1, 2)
+    ws.log.take_over(["run-1"], stands_on={"run-1": first.digest}, reason="resume")
     assert [one.standing for one in read_published(ws.log, "run-1")] == [True, False]
 
 
@@ -305,7 +307,7 @@ def test_a_note_with_a_wrong_field_is_refused(
 
 
 def test_a_set_of_which_the_log_says_no_cut_is_said(ws: Workspace, run: SessionRecorder) -> None:
-    ws.record("checkpoint/set-a", environment="steplog.checkpoint").close()
+    own_session(ws, "checkpoint/set-a", "steplog.checkpoint").close()
     assert not any(isinstance(each.body, CheckpointBegun) for each in ws.events("checkpoint/set-a"))
     run.annotate(RESTORED, note_value(CheckpointRef(15, "set-a", "0" * 64)))
     with pytest.raises(CheckpointError, match="says no cut"):
@@ -330,7 +332,7 @@ def test_killed_at_any_moment_the_log_is_right_and_head_follows(tmp_path: Path) 
     rng = random.Random(7)
     folder = tmp_path / "runs"
     with open_workspace(folder) as ws:
-        run = ws.record("run-1", environment="steplog.training")
+        run = training_session(ws, "run-1")
         kept = {str(version): publish(ws, run, version) for version in (1, 2)}
         for _ in range(KILLS):
             with python_script(ROLLER, str(folder)) as roller:

@@ -17,6 +17,7 @@ from snapshots.sets.positions import extended_trees, position_at
 from snapshots.sets.record import SessionPosition, SetRecord
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command, record_desk
+from tests.support.own_sessions import training_session
 
 TRAINING = "run-1"
 
@@ -68,7 +69,7 @@ def keep_set(
 def run(steplog: Command) -> Command:
     """A workspace with a training and two sessions, one of them open."""
     with steplog.open() as ws:
-        ws.record(TRAINING, environment="steplog.training")
+        training_session(ws, TRAINING)
         record_desk(ws)
         with ws.record("open", environment="desk") as session:
             session.record_message("user", "hello")

@@ -17,6 +17,7 @@ from snapshots.policies.versions import (
 )
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command
+from tests.support.own_sessions import training_session
 
 KEYS = [
     *("training", "version", "label", "checkpoint", "training_step", "manifest"),
@@ -31,7 +32,7 @@ def line_of(ws: Workspace, training: str = "run-1") -> CheckpointStore:
 @pytest.fixture
 def versions(steplog: Command) -> Command:
     """Versions 1 to 3 of the training `run-1`."""
-    with steplog.open() as ws, ws.record("run-1", environment="steplog.training") as run:
+    with steplog.open() as ws, training_session(ws, "run-1") as run:
         for version in (1, 2, 3):
             kept = write_checkpoint(line_of(ws), version * 10, {"w": bytes([version]) * 500})
             record_publication(run, version, str(version), kept)
@@ -111,7 +112,7 @@ def _none(command: Command) -> None:
 
 def _two(command: Command) -> None:
     with command.open() as ws:
-        ws.record("run-2", environment="steplog.training")
+        training_session(ws, "run-2")
 
 
 @pytest.mark.parametrize(
