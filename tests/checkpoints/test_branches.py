@@ -25,7 +25,7 @@ from snapshots.checkpoint_retention import collect_garbage  # noqa: E402
 from snapshots.sample_order import SampleOrder  # noqa: E402
 from snapshots.training_run import TrainingRun  # noqa: E402
 from tests.support.command import Command  # noqa: E402
-from tests.support.scenarios import run_scenario  # noqa: E402
+from tests.support.scenarios import run_scenarios  # noqa: E402
 from tests.support.torch_states import fingerprint  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
@@ -253,8 +253,8 @@ def test_what_cannot_be_branched_from_is_said_and_nothing_is_forked(tmp_path: Pa
 
 
 def test_two_ranks_branch_bit_for_bit(tmp_path: Path) -> None:
-    run_scenario("branches", tmp_path)
+    run_scenarios("policy_ranks", "branches", tmp_path)
 
 
 def test_killed_between_forks_it_branches_again_and_lists_what_was_left(tmp_path: Path) -> None:
-    run_scenario("branch_killed", tmp_path)
+    run_scenarios("policy_ranks", "branch_killed", tmp_path)

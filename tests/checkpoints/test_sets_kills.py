@@ -4,8 +4,6 @@ Real processes and SIGKILL: tests/support/set_kills.py says what is compared aft
 decides which of the two it is, and the kill is where no luck is needed to hit it.
 """
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +11,8 @@ import pytest
 
 from tests.support.brokers import KafkaAddress
 from tests.support.kafka_workspace import KafkaPlace, kafka_place
-from tests.support.processes import ROOT
 from tests.support.scale import FULL, scaled
+from tests.support.scenarios import run_scenarios
 
 pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
 
@@ -24,25 +22,7 @@ INSIDE = ["objects", "in_manifest", "in_retention"]
 
 
 def run_rounds(folder: Path, world: int, points: list[str], *place: str) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.support.set_kills",
-            folder,
-            str(world),
-            str(len(points)),
-            ",".join(points),
-            *place,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("done\n")
+    run_scenarios("set_kills", ",".join(points), folder, world, *place, deadline_s=DEADLINE_S)
 
 
 @pytest.mark.parametrize(("world", "rounds"), [(1, scaled(7, 20)), (2, scaled(3, 20))])

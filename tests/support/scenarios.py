@@ -1,4 +1,7 @@
-"""Running a scenario of tests/support/policy_ranks.py in a process tree of its own."""
+"""Running scenarios of a module of tests/support in a process tree of its own.
+
+For what loads torch, forks ranks and is killed: `run_scenarios("torch_ranks", "reshard", folder)`.
+"""
 
 import subprocess
 import sys
@@ -9,15 +12,28 @@ from tests.support.processes import ROOT
 DEADLINE_S = 570
 
 
-def run_scenario(name: str, folder: Path) -> None:
-    """What ends well says so."""
+def run_scenarios(
+    module: str, names: str, folder: Path, *arguments: object, deadline_s: float = DEADLINE_S
+) -> str:
+    """Run those that `names` lists, with commas between them; what they printed.
+
+    One that ends well says so in its last line.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.policy_ranks", name, str(folder)],
+        [
+            sys.executable,
+            "-m",
+            f"tests.support.{module}",
+            names,
+            str(folder),
+            *map(str, arguments),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=deadline_s,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("done\n")
+    return done.stdout

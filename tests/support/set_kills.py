@@ -27,7 +27,7 @@ from eventlog.log import SessionFilter
 from eventlog.recorder import SessionRecorder
 from eventlog.sqlite_log import SqliteLog
 from replay.workspace import Workspace, open_workspace
-from snapshots import checkpoint_retention, shard_saver  # noqa: F401  (once here too)
+from snapshots import checkpoint_retention, checkpoint_store, shard_saver  # noqa: F401  (once here too)
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.object_folder import ObjectFolder
@@ -113,7 +113,7 @@ def arm_restore(point: str) -> None:
     elif point == "loaded":
         set_restorer.note_value = _die  # type: ignore[assignment]
     elif point == "noted":
-        CheckpointStore.move_head = _die  # type: ignore[method-assign, assignment]
+        checkpoint_store.write_pointer = _die
     elif point == "head_moved":
         set_restorer.rewind_sessions = _die  # type: ignore[assignment]
     elif point == "rewound":
@@ -134,17 +134,11 @@ def main() -> None:
     """The rounds that the command line asks for."""
     warnings.simplefilter("ignore")
     Toy().advance()  # its optimizer loads what takes a second: once here, not once in each process
-    folder, world, rounds, points = (
-        Path(sys.argv[1]),
-        int(sys.argv[2]),
-        int(sys.argv[3]),
-        sys.argv[4],
-    )
+    points, folder, world = sys.argv[1].split(","), Path(sys.argv[2]), int(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
-    all_rounds = Rounds(folder, world, _places(folder, sys.argv[5] if len(sys.argv) > 5 else None))
-    names = points.split(",")
-    for number in range(rounds):
-        all_rounds.run(number, names[number % len(names)])
+    all_rounds = Rounds(folder, world, _places(folder, sys.argv[4] if len(sys.argv) > 4 else None))
+    for number, point in enumerate(points):
+        all_rounds.run(number, point)
     print("done", flush=True)
 
 
