@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -97,17 +97,19 @@ def apply_retention(
     retention: Retention,
     *,
     counted: Collection[str] | None = None,
+    still: Callable[[], bool] = lambda: True,
 ) -> Removed:
     """Take away what `retention` does not keep of the store's own track; idempotent.
 
     `counted`: the ids of those that count (`kept_checkpoints`), as the log says which sets are
-    committed. What any track needs stays. Raises `CheckpointError` where one of any track cannot be
+    committed. `still`: asked under the lock; where it says no, another has the track by now, and
+    nothing is taken away. What any track needs stays. Raises `CheckpointError` where one of any track cannot be
     read, and then takes nothing away: what it needs is not known. Also where HEAD is not in place.
     """
     retention.check()
     with store.locked():
         head = store.head()
-        if head is None:
+        if head is None or not still():
             return Removed((), 0, 0)
         surveyed = _survey(store)
         others = [one for one in store.tracks() if one.track != store.track]

@@ -116,8 +116,18 @@ class CheckpointStore:
         writers save into one track; this checkpoint is kept and HEAD is left alone. Raises
         `CheckpointError` for that, and where anything cannot be written or is not in place.
         """
-        ref = self.keep_manifest(manifest)
-        self._exchange_head(ref, expected_head)
+        ref, data = _make_place(self, manifest)
+        with self.locked():
+            _keep(self, ref, manifest, data)
+            found = self.head()
+            if found not in (expected_head, ref):
+                raise CheckpointError(
+                    f"checkpoint {ref.id} is kept, but is not the head: another writer committed "
+                    f"checkpoint {found.id if found else 'none'} meanwhile",
+                    hint="let one trainer at a time save into a folder",
+                    step=ref.training_step,
+                )
+            write_pointer(self._track_folder / "HEAD", ref)
         return ref
 
     def begin_checkpoint(self, training_step: int, id_: str) -> bool:
@@ -151,33 +161,9 @@ class CheckpointStore:
         `CheckpointError` where the id is taken, and where anything cannot be written or is not in
         place.
         """
-        data = encode_manifest(manifest)
-        digest = sha256(data).hexdigest()
-        ref = CheckpointRef(manifest.training_step, manifest.id, digest)
-        folder = self.set_folder(ref)
-        with writing_to(folder):
-            self._objects.folder.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            # All that the manifest names is durable before the manifest is there.
-            sync_folder(self._objects.folder)
-            for made in (folder, *folder.parents):
-                sync_folder(made)
-                if made == self._folder:
-                    break
-        # Another track's retention may have judged by now that nobody needs one of the objects.
-        # Under the lock it sees the manifest, or what it took away is missed here.
+        ref, data = _make_place(self, manifest)
         with self.locked():
-            if is_there(folder / "manifest.json"):
-                raise CheckpointError(
-                    f"{folder} holds a checkpoint already", hint="give each save an id of its own"
-                )
-            self.verify_in_place(manifest)
-            with writing_to(folder):
-                write_sum(folder, digest)
-                sync_folder(folder)
-                write_whole(folder / "manifest.json", data)
-                sync_folder(folder)
-            self.read_manifest(ref)
+            _keep(self, ref, manifest, data)
         return ref
 
     def verify_in_place(self, manifest: Manifest) -> None:
@@ -224,7 +210,7 @@ class CheckpointStore:
         if step is None and checkpoint is None:
             head = self.head()
             if head is None:
-                self._refuse_missing("no checkpoint was committed yet")
+                _refuse_missing(self, "no checkpoint was committed yet")
             return head
         found = [
             ref
@@ -234,7 +220,7 @@ class CheckpointStore:
         if not found:
             asked = [f"step {step}"] if step is not None else []
             asked += [f"id {checkpoint!r}"] if checkpoint is not None else []
-            self._refuse_missing(f"no committed checkpoint has {' and '.join(asked)}")
+            _refuse_missing(self, f"no committed checkpoint has {' and '.join(asked)}")
         return found[0] if len(found) == 1 else _counting(self, found)
 
     # Pointers
@@ -246,26 +232,30 @@ class CheckpointStore:
         """
         return read_pointer(self._track_folder / "HEAD")
 
-    def point_head(self, ref: CheckpointRef, *, expected_head: CheckpointRef | None) -> None:
-        """Move HEAD to a kept checkpoint, verified in place, if it is where it was expected.
+    def point_head(self, ref: CheckpointRef, *, still: Callable[[], bool]) -> bool:
+        """Move HEAD to a kept checkpoint if `still` says so under the lock; whether it does.
 
-        Idempotent: harmless where HEAD is there already. Raises `CheckpointError` where another
-        writer moved it meanwhile, and where the checkpoint is not in place.
+        For a track of which a log decides: whoever may no longer speak for it leaves HEAD alone,
+        and whoever may moves it, wherever it was. Idempotent. Raises `CheckpointError` where the
+        checkpoint is not in place.
         """
-        self.verify_in_place(self.read_manifest(ref))
-        self._exchange_head(ref, expected_head)
-
-    def move_head(self, ref: CheckpointRef) -> None:
-        """Point HEAD at a committed checkpoint, as for going back, after it was verified."""
-        self.verify_in_place(self.read_manifest(ref))
         with self.locked():
-            write_pointer(self._track_folder / "HEAD", ref)
+            return still() and self._lead_head(ref)
+
+    def move_head(self, ref: CheckpointRef, told: Callable[[], object] | None = None) -> None:
+        """Point HEAD at a committed checkpoint, as for going back, once it is found in place.
+
+        `told` is called in between: what it tells a log of the checkpoint is true, as nobody takes
+        that away meanwhile. What it raises leaves HEAD alone.
+        """
+        with self.locked():
+            self._lead_head(ref, told)
 
     def pin(self, name: str, ref: CheckpointRef) -> None:
         """Keep a checkpoint under a name, which retention respects. Replaces an older pin."""
         check_id(name, "a pin's name")
-        self.read_manifest(ref)
         with self.locked():
+            self.read_manifest(ref)
             write_pointer(self._track_folder / "pins" / name, ref)
 
     def unpin(self, name: str) -> None:
@@ -294,30 +284,50 @@ class CheckpointStore:
         """The folder of a checkpoint's manifest."""
         return self._track_folder / "sets" / f"{ref.training_step:012}-{ref.id}"
 
-    def _exchange_head(self, ref: CheckpointRef, expected_head: CheckpointRef | None) -> None:
-        with self.locked():
-            found = self.head()
-            if found not in (expected_head, ref):
-                raise CheckpointError(
-                    f"checkpoint {ref.id} is kept, but is not the head: another writer committed "
-                    f"checkpoint {found.id if found else 'none'} meanwhile",
-                    hint="let one trainer at a time save into a folder",
-                    step=ref.training_step,
-                )
-            write_pointer(self._track_folder / "HEAD", ref)
+    def _lead_head(self, ref: CheckpointRef, told: Callable[[], object] | None = None) -> bool:
+        """Under the lock: nothing of what HEAD names is taken away between looking and naming."""
+        self.verify_in_place(self.read_manifest(ref))
+        if told is not None:
+            told()
+        write_pointer(self._track_folder / "HEAD", ref)
+        return True
 
-    def _refuse_missing(self, what: str) -> NoReturn:
-        where = str(self._track_folder)
-        if not self.is_there():
-            of_training = self._track is not None and self._track.startswith("trainings-")
-            where += (
-                ": no training of this name has kept a set" if of_training else ": it holds none"
-            )
-        raise CheckpointIncompleteError(
-            f"{what} in {where}",
-            hint="`steplog checkpoint list` has the trainings and their sets (`--folder` where it "
-            "is no workspace's); begin from nothing only where that is meant",
+
+def _make_place(store: CheckpointStore, manifest: Manifest) -> tuple[CheckpointRef, bytes]:
+    """Make the folder of a manifest, and what it names durable; its checkpoint and bytes."""
+    data = encode_manifest(manifest)
+    ref = CheckpointRef(manifest.training_step, manifest.id, sha256(data).hexdigest())
+    folder = store.set_folder(ref)
+    with writing_to(folder):
+        store.objects.folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        # All that the manifest names is durable before the manifest is there.
+        sync_folder(store.objects.folder)
+        for made in (folder, *folder.parents):
+            sync_folder(made)
+            if made == store.folder:
+                break
+    return ref, data
+
+
+def _keep(store: CheckpointStore, ref: CheckpointRef, manifest: Manifest, data: bytes) -> None:
+    """Write the manifest; with the lock held.
+
+    Another track's retention may have judged by now that nobody needs an object of it. Under the
+    lock it sees the manifest, or what it took away is missed here.
+    """
+    folder = store.set_folder(ref)
+    if is_there(folder / "manifest.json"):
+        raise CheckpointError(
+            f"{folder} holds a checkpoint already", hint="give each save an id of its own"
         )
+    store.verify_in_place(manifest)
+    with writing_to(folder):
+        write_sum(folder, ref.digest)
+        sync_folder(folder)
+        write_whole(folder / "manifest.json", data)
+        sync_folder(folder)
+    store.read_manifest(ref)
 
 
 def _counting(store: CheckpointStore, found: list[CheckpointRef]) -> CheckpointRef:
@@ -335,3 +345,15 @@ def _counting(store: CheckpointStore, found: list[CheckpointRef]) -> CheckpointR
             above[ref] = store.read_manifest(ref)
             waiting.append(above[ref].ancestor)
     return saved_last(manifests, above)
+
+
+def _refuse_missing(store: CheckpointStore, what: str) -> NoReturn:
+    where = str(store.track_folder)
+    if not store.is_there():
+        of_training = store.track is not None and store.track.startswith("trainings-")
+        where += ": no training of this name has kept a set" if of_training else ": it holds none"
+    raise CheckpointIncompleteError(
+        f"{what} in {where}",
+        hint="`steplog checkpoint list` has the trainings and their sets (`--folder` where it "
+        "is no workspace's); begin from nothing only where that is meant",
+    )

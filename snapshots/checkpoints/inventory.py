@@ -78,6 +78,19 @@ def list_track(store: CheckpointStore, report: Report) -> Iterator[ListedCheckpo
             report(_dangling(what, ref, store))
 
 
+def checkpoints_in_place(store: CheckpointStore) -> Iterator[CheckpointRef]:
+    """Those whose manifest can be read and all of whose objects are there with their size.
+
+    The last step comes first. Re-hashes nothing.
+    """
+    for ref in reversed(store.list_checkpoints()):
+        try:
+            store.verify_in_place(store.read_manifest(ref))
+        except CheckpointError:
+            continue
+        yield ref
+
+
 def strangers(store: CheckpointStore) -> list[str]:
     """Names in sets/ that no checkpoint has; nothing is ever done to them."""
     return [

@@ -6,7 +6,9 @@ trainer that lost its claim fails; committed in the log; HEAD; what retention le
 torch.
 """
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from secrets import token_hex
 
 from eventlog.cut import Cut
@@ -89,20 +91,24 @@ class SetKeeper:
         begun: BegunSet,
         record: SetRecord,
         manifest: Manifest,
-        head: CheckpointRef | None,
+        _head: CheckpointRef | None,
     ) -> CheckpointRef:
-        """Make the set of a manifest whose objects are all stored. `head` is as the save began.
+        """Make the set of a manifest whose objects are all stored.
 
         Raises `FencedError` where another trainer has claimed the training: nothing is committed
-        then.
+        then. One that claims it later has HEAD, and takes away what it does not keep: both are
+        left to it. What fails after the log has the set for committed says so.
         """
         trees = extended_trees(self._log, self._trees, self._covered, record.cut)
         ref = self._store.keep_manifest(manifest._replace(set=record._replace(log=trees)))
         recorder.annotate(KEPT, note_value(ref))
         commit_set(self._log, begun, ref.digest)
-        self._store.point_head(ref, expected_head=head)
         self._trees, self._covered, self._previous = trees, record.cut, ref.id
-        self._let_go(ref)
+        still = partial(self._is_claimed_by, record.attempt)
+        with _committed(ref, "HEAD could not be moved to it"):
+            self._store.point_head(ref, still=still)
+        with _committed(ref, "older ones could not be taken away"):
+            self._let_go(still)
         return ref
 
     def give_up(self, begun: BegunSet) -> None:
@@ -115,17 +121,24 @@ class SetKeeper:
         with suppress(SteplogError):
             batch.append_to(self._log)
 
-    def _let_go(self, ref: CheckpointRef) -> None:
+    def _is_claimed_by(self, attempt: int) -> bool:
+        return self._log.session_info(self._training).attempt == attempt
+
+    def _let_go(self, still: Callable[[], bool]) -> None:
         if self._retention is None:
             return
         known = self._store.list_checkpoints()
         committed = {one.id for one in known if is_committed(self._log, one, self._training)}
-        try:
-            apply_retention(self._store, self._retention, counted=committed)
-        except CheckpointError as error:
-            raise CheckpointError(
-                f"set {ref.id} is committed, but older ones could not be taken away: "
-                f"{error.message}",
-                hint=error.hint,
-                step=ref.training_step,
-            ) from error
+        apply_retention(self._store, self._retention, counted=committed, still=still)
+
+
+@contextmanager
+def _committed(ref: CheckpointRef, what: str) -> Iterator[None]:
+    try:
+        yield
+    except SteplogError as error:
+        raise CheckpointError(
+            f"set {ref.id} is committed, but {what}: {error.message}",
+            hint=f"{error.hint}; the training goes on from this set",
+            step=ref.training_step,
+        ) from error

@@ -14,6 +14,7 @@ from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.inventory import checkpoints_in_place
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 from snapshots.checkpoints.tracks import pin_of_branch
 from snapshots.random_state import require_random
@@ -39,6 +40,9 @@ from snapshots.training_state import (
 )
 
 _logger: Final = logging.getLogger("steplog.training")
+OTHERS_NAMED_MAX: Final = 3
+"""How many other sets the error names where the newest is not whole."""
+
 _TAKEN: Final = ("model", "optimizer", "scheduler", "data", "extra", "generators", "reseed")
 
 
@@ -94,9 +98,32 @@ class SetRestorer:
         self._refuse_unknown_sets()
         for note in reversed(list(read_notes(self._log, self._training))):
             if note.name == RESTORED or is_committed(self._log, note.ref, self._training):
-                self._store.read_manifest(note.ref)
+                self._require_in_place(note.ref)
                 return note.ref
         return None
+
+    def _require_in_place(self, ref: CheckpointRef) -> None:
+        """Of a newest set that is not whole, the error names the others: one is chosen, never
+        taken in silence."""
+        try:
+            self._store.verify_in_place(self._store.read_manifest(ref))
+        except CheckpointError as error:
+            others = [
+                f"{one.id} (step {one.training_step})"
+                for one in checkpoints_in_place(self._store)
+                if is_committed(self._log, one, self._training)
+            ][:OTHERS_NAMED_MAX]
+            hint = "restore it from a copy"
+            if others:
+                hint += f'; or go on from another, by run.restore("<id>"): {", ".join(others)}'
+            raise type(error)(
+                f"the training would go on from set {ref.id} (step {ref.training_step}), which is "
+                f"not whole: {error.message}",
+                hint=hint if others else f"{hint}; no other set of the training is whole",
+                tensor=error.tensor,
+                object_digest=error.object_digest,
+                step=ref.training_step,
+            ) from error
 
     def _refuse_unknown_sets(self) -> None:
         for ref in self._store.list_checkpoints():
@@ -133,9 +160,10 @@ class SetRestorer:
         def bring_sessions_back() -> SessionsBack:
             assert recorder is not None, "rank 0 has claimed the training"
             # Fails where another trainer has claimed the training since. Not before all has come
-            # back: a set that could not be restored is not what the training goes on from.
-            recorder.annotate(RESTORED, note_value(ref))
-            self._store.move_head(ref)
+            # back: a set that could not be restored is not what the training goes on from. Noted
+            # while nobody can take the set away: without it no later restore would begin.
+            note = note_value(ref)
+            self._store.move_head(ref, lambda: recorder.annotate(RESTORED, note))
             unvoided = tuple(unvoided_by(self._log, record))
             rewind_sessions(self._log, record, recorder.attempt)
             for name in unvoided:

@@ -5,6 +5,7 @@ claimed the training or restored it. Nothing here depends on who is faster.
 """
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
 
-from eventlog.errors import FencedError  # noqa: E402
+from eventlog.errors import CheckpointError, CheckpointIncompleteError, FencedError  # noqa: E402
 from eventlog.event import SessionResumed  # noqa: E402
 from eventlog.log import SessionFilter  # noqa: E402
 from eventlog.recorder import SessionRecorder  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
+from snapshots import checkpoint_store  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
@@ -241,6 +243,185 @@ def test_claimed_while_the_other_restores(
         restored = run.restore_latest(**Toy().objects())
         assert restored is not None
         assert restored.set_id == ref.id
+
+
+def saved(run: TrainingRun, *steps: int) -> list[str]:
+    toy, ids = Toy(), []
+    for step in steps:
+        toy.step = step - 1
+        toy.advance()
+        ids.append(run.checkpoint(step, **toy.objects()).wait(WAIT_S).id)
+    return ids
+
+
+def restored_step(run: TrainingRun, set_id: str | None = None) -> int:
+    into = Toy().objects()
+    restored = run.restore_latest(**into) if set_id is None else run.restore(set_id, **into)
+    assert restored is not None
+    return restored.step
+
+
+def head_of(run: TrainingRun) -> str:
+    head = run.checkpoints.head()
+    assert head is not None
+    return head.id
+
+
+KEEP_TWO = CheckpointConfig(keep_last_n=2)
+
+
+@pytest.mark.parametrize("newer_saves", [False, True])
+def test_stopped_between_the_log_and_head(
+    ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch, newer_saves: bool
+) -> None:
+    """Its set is committed, and it is told so; HEAD is left to the trainer that goes on.
+
+    It moved HEAD to its own set; and where the newer one saved just then, that one was told that
+    its set was not the head, though the log had it for committed.
+    """
+    older = ws.training(NAME)
+    older.__enter__()
+    ids = saved(older, 1, 2)
+    gate = Gate(monkeypatch, CheckpointStore, "point_head")
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(saved, older, 3)
+        assert gate.reached.wait(WAIT_S)
+        with other.training(NAME) as run:
+            assert restored_step(run, ids[0]) == 1
+            if newer_saves:
+                last = Gate(monkeypatch, CheckpointStore, "point_head")
+                newer = ThreadPoolExecutor(1)
+                saving = newer.submit(saved, run, 33)
+                assert last.reached.wait(WAIT_S)
+                gate.open.set()
+                ids += ended.result(WAIT_S)
+                last.open.set()
+                ids += saving.result(WAIT_S)
+                newer.shutdown()
+            else:
+                gate.open.set()
+                ids += ended.result(WAIT_S)
+                assert head_of(run) == ids[0]
+                ids += saved(run, 33)
+            assert head_of(run) == ids[-1]
+            with pytest.raises(FencedError):
+                saved(older, 4)
+            assert head_of(run) == ids[-1]
+    in_order(other, committed=4)
+    with other.training(NAME) as run:
+        assert restored_step(run) == 33
+
+
+def test_stopped_before_it_takes_old_sets_away(
+    ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took away the set that the newer trainer had just noted that it goes on from: no later
+    trainer could restore the newest any more."""
+    older = ws.training(NAME, config=KEEP_TWO)
+    older.__enter__()
+    first, _second = saved(older, 1, 2)
+    gate = Gate(monkeypatch, set_keeping, "apply_retention")
+    move_head = CheckpointStore.move_head
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(saved, older, 3)
+        assert gate.reached.wait(WAIT_S)
+
+        def late(self: CheckpointStore, *arguments: Any) -> None:
+            gate.open.set()
+            ended.result(WAIT_S)
+            move_head(self, *arguments)
+
+        with other.training(NAME, config=KEEP_TWO) as run:
+            monkeypatch.setattr(CheckpointStore, "move_head", late)
+            assert restored_step(run, first) == 1
+            assert head_of(run) == first
+    with other.training(NAME) as run:
+        assert restored_step(run) == 1
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_retention_and_a_restore_of_one_trainer_take_turns(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch, noted: bool
+) -> None:
+    """A set that is gone when the restore comes to note it is never noted."""
+    with ws.training(NAME) as run:
+        first, last = saved(run, 1, 2)
+        move_head = CheckpointStore.move_head
+
+        def late(self: CheckpointStore, ref: Any, told: Any) -> None:
+            if not noted:
+                (self.set_folder(ref) / "manifest.json").unlink()
+            move_head(self, ref, told)
+
+        monkeypatch.setattr(CheckpointStore, "move_head", late)
+        if noted:
+            assert restored_step(run, first) == 1
+        else:
+            with pytest.raises(CheckpointIncompleteError):
+                restored_step(run, first)
+        monkeypatch.setattr(CheckpointStore, "move_head", move_head)
+        assert restored_step(run) == (1 if noted else 2)
+        assert head_of(run) == (first if noted else last)
+
+
+def test_a_newest_set_that_is_gone_says_which_others_are_whole(ws: Workspace) -> None:
+    """The error named the missing file, and no way on."""
+    with ws.training(NAME) as run:
+        first, second, third = saved(run, 1, 2, 3)
+        refs = {ref.id: ref for ref in run.checkpoints.list_checkpoints()}
+        for gone in (third, second):
+            (run.checkpoints.set_folder(refs[gone]) / "manifest.json").unlink()
+        with pytest.raises(CheckpointIncompleteError, match=f"go on from set {third}") as caught:
+            restored_step(run)
+        assert f"{first} (step 1)" in caught.value.hint
+        assert second not in caught.value.hint
+        assert restored_step(run, first) == 1
+        assert restored_step(run) == 1
+        (run.checkpoints.set_folder(refs[first]) / "manifest.json").unlink()
+        with pytest.raises(CheckpointIncompleteError) as caught:
+            restored_step(run)
+        assert "no other set" in caught.value.hint
+
+
+@pytest.mark.parametrize("what", ["write_pointer", "apply_retention"])
+def test_what_fails_after_a_set_is_committed_says_that_it_is(
+    ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The disk was full for HEAD: the error read as if the set had not been kept."""
+    owner = checkpoint_store if what == "write_pointer" else set_keeping
+
+    def full(*_: Any, **__: Any) -> None:
+        raise CheckpointError("No space left on device", hint="free some space")
+
+    older = ws.training(NAME, config=KEEP_TWO)
+    older.__enter__()
+    saved(older, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, what, full)
+        with pytest.raises(CheckpointError, match=r"is committed, but .*: No space left") as caught:
+            saved(older, 2)
+    assert "free some space" in caught.value.hint
+    assert older.checkpoints.find_checkpoint(step=2).id in caught.value.message
+    third = saved(older, 3)[0]
+    record = older.checkpoints.read_manifest(older.checkpoints.find_checkpoint(step=3)).set
+    assert record is not None
+    assert record.previous == older.checkpoints.find_checkpoint(step=2).id
+    with other.training(NAME) as run:
+        assert restored_step(run) == 3
+        assert head_of(run) == third
+
+
+def test_the_clock_does_not_say_which_set_of_a_step_was_last(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock had gone back: of a step that was saved twice the older set was given."""
+    with ws.training(NAME) as run:
+        saved(run, 1, 5)
+        with monkeypatch.context() as patch:
+            now = time.time_ns
+            patch.setattr(time, "time_ns", lambda: now() - 10**12)
+            again = saved(run, 5, 6)[0]
+        assert run.checkpoints.find_checkpoint(step=5).id == again
 
 
 def test_a_session_taken_up_before_it_is_released(

@@ -126,6 +126,14 @@ def test_after_training_went_back_the_newest_are_its_own(store: CheckpointStore)
     assert [ref.training_step for ref in store.list_checkpoints()] == [24, 26, 30, 40]
 
 
+def test_whoever_no_longer_has_the_track_takes_nothing_away(store: CheckpointStore) -> None:
+    """A trainer that was stopped here took away the set that its successor had gone back to."""
+    refs = fill(store, 4)
+    assert apply_retention(store, Retention(2), still=lambda: False).checkpoints == ()
+    assert store.list_checkpoints() == refs
+    assert apply_retention(store, Retention(2), still=lambda: True).checkpoints == (*refs[:2],)
+
+
 def test_a_step_saved_again_counts_once(store: CheckpointStore) -> None:
     for step in (1, 2, 3, 3, 3):
         write_checkpoint(store, step, tensors_at(step))

@@ -274,7 +274,8 @@ def head(
 ) -> None:
     """Show what loading takes by itself, or go back to another checkpoint.
 
-    Every object of it must be in place. A trainer that saves at the same time fails then.
+    Every object of it must be in place. A `ShardWriter` that saves at the same time fails then; a
+    training goes on from what its log says, and moves HEAD there.
 
     JSON keys: name, track, id, step, manifest.
     """

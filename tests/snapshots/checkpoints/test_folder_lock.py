@@ -1,6 +1,7 @@
 """The lock of a checkpoint folder: it ends with who holds it, and is not waited for for ever."""
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -171,6 +172,6 @@ def test_a_folder_that_cannot_be_locked_says_so(
     def refused(_file: object, _how: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(folder_lock.fcntl, "flock", refused)
+    monkeypatch.setattr(fcntl, "flock", refused)
     with pytest.raises(CheckpointError, match=r"\.lock cannot be used: No locks"), hold_lock(path):
         pass

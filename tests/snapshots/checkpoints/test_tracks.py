@@ -4,7 +4,8 @@ import errno
 import os
 import random
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
-from snapshots.checkpoint_retention import Retention, apply_retention, list_incomplete
+from snapshots.checkpoint_retention import (
+    Removed,
+    Retention,
+    apply_retention,
+    list_incomplete,
+)
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints import pointers as checkpoint_pointers
-from snapshots.checkpoints.manifest import check_id
+from snapshots.checkpoints.manifest import CheckpointRef, check_id
 from snapshots.checkpoints.tracks import (
     check_track,
     pin_of_branch,
@@ -110,15 +116,62 @@ def test_kept_is_not_yet_the_head(tmp_path: Path) -> None:
     kept = store.keep_manifest(manifest._replace(id="kept", training_step=2))
     assert store.head() == first
     assert store.list_checkpoints() == [first, kept]
-    store.point_head(kept, expected_head=first)
-    store.point_head(kept, expected_head=first)  # As after a kill between it and what follows.
+    assert store.point_head(kept, still=lambda: True)
+    assert store.point_head(kept, still=lambda: True)  # As after a kill before what follows.
     assert store.head() == kept
     other = store.keep_manifest(manifest._replace(id="other", training_step=3))
-    with pytest.raises(CheckpointError, match="another writer committed checkpoint kept"):
-        store.point_head(other, expected_head=first)
+    assert not store.point_head(other, still=lambda: False)
     assert store.head() == kept
     with pytest.raises(CheckpointIncompleteError, match="is missing"):
-        store.point_head(other._replace(id="none"), expected_head=kept)
+        store.point_head(other._replace(id="none"), still=lambda: True)
+
+
+def test_what_a_log_is_told_of_a_checkpoint_is_in_place_then(tmp_path: Path) -> None:
+    """Between the note that a training goes on from it and HEAD, retention took a set away."""
+    store = CheckpointStore(tmp_path, "a")
+    refs = [write_checkpoint(store, step, TENSORS) for step in range(4)]
+    told: list[CheckpointRef | None] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def tell() -> None:
+            clearing.append(pool.submit(apply_retention, store, Retention(2)))
+            told.append(store.head())
+
+        clearing: list[Future[Removed]] = []
+        store.move_head(refs[0], tell)
+        removed = clearing[0].result()
+    assert told == [refs[3]]
+    assert removed.checkpoints == (refs[1],)
+    assert store.head() == refs[0]
+    with pytest.raises(CheckpointIncompleteError, match="is missing"):
+        store.move_head(refs[1], tell)
+    assert told == [refs[3]], "nothing is told of what is gone"
+
+    def refuse() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.move_head(refs[3], refuse)
+    assert store.head() == refs[0]
+
+
+def test_a_pin_never_names_what_was_taken_away_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was looked for before the lock: a branch was made, and its pin named nothing."""
+    store = CheckpointStore(tmp_path, "a")
+    refs = [write_checkpoint(store, step, TENSORS) for step in range(4)]
+    locked = CheckpointStore.locked
+
+    def late(self: CheckpointStore) -> AbstractContextManager[None]:
+        monkeypatch.setattr(CheckpointStore, "locked", locked)
+        apply_retention(store, Retention(2))
+        return locked(self)
+
+    monkeypatch.setattr(CheckpointStore, "locked", late)
+    with pytest.raises(CheckpointIncompleteError, match="is missing"):
+        store.pin("branch-x", refs[0])
+    assert store.pins() == {}
 
 
 def test_what_another_line_took_away_meanwhile_is_missed(tmp_path: Path) -> None:
