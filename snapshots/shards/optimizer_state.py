@@ -31,12 +31,15 @@ Moments = dict[str, dict[str, torch.Tensor]]
 
 
 def tensors_of(optimizer: torch.optim.Optimizer, names: Names) -> Moments:
-    """The state's tensors, by parameter and by what they are."""
+    """The state's tensors, by parameter and by what they are.
+
+    Raises `CheckpointError` for the state of a parameter that is in no group of the optimizer.
+    """
     return {
         _name_of(parameter, names): {
             key: value for key, value in state.items() if isinstance(value, torch.Tensor)
         }
-        for parameter, state in optimizer.state.items()
+        for parameter, state in _state_in_groups(optimizer, names)
     }
 
 
@@ -53,7 +56,7 @@ def encode_settings(optimizer: torch.optim.Optimizer, names: Names) -> bytes:
         _name_of(parameter, names): {
             key: value for key, value in state.items() if not isinstance(value, torch.Tensor)
         }
-        for parameter, state in optimizer.state.items()
+        for parameter, state in _state_in_groups(optimizer, names)
     }
     kind = type(optimizer).__name__
     return encode_state({"kind": kind, "groups": groups, "numbers": numbers}, "optimizer")
@@ -167,15 +170,36 @@ def put_state(
         _name_of(one, names): one for group in optimizer.param_groups for one in group["params"]
     }
     optimizer.state.clear()
-    for name in {**settings["numbers"], **moments}:
+    # What was saved of a parameter in no group, by an older steplog, is used by no step.
+    for name in {**settings["numbers"], **moments}.keys() & by_name.keys():
         optimizer.state[by_name[name]] = {
             **settings["numbers"].get(name, {}),
             **moments.get(name, {}),
         }
 
 
+def _state_in_groups(
+    optimizer: torch.optim.Optimizer, names: Names
+) -> list[tuple[torch.Tensor, dict[str, Any]]]:
+    grouped = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    for parameter, state in optimizer.state.items():
+        if state and id(parameter) not in grouped:
+            raise CheckpointError(
+                f"an optimizer holds state of {_name_of(parameter, names)!r}, which is in none of "
+                "its groups",
+                hint="put the parameter into a group, or take its state away: "
+                "`del optimizer.state[parameter]`",
+            )
+    return [one for one in optimizer.state.items() if id(one[0]) in grouped]
+
+
 def _name_of(parameter: torch.Tensor, names: Names) -> str:
     name = names.get(id(parameter))
+    if not isinstance(parameter, torch.Tensor):
+        raise CheckpointError(
+            f"an optimizer holds state under {parameter!r}, which is no parameter",
+            hint="keep it in extra=, as an object with state_dict",
+        )
     if name is None:
         raise CheckpointError(
             f"an optimizer holds a parameter of shape {tuple(parameter.shape)} that no model has",

@@ -30,7 +30,8 @@ from snapshots.shards.optimizer_state import (
     room_for,
     tensors_of,
 )
-from snapshots.shards.ranks import Ranks
+from snapshots.shards.ranks import Ranks, pass_interrupt_on
+from snapshots.shards.room import put_into, room_beside
 from snapshots.shards.tensor_bytes import dtype_name
 
 MODEL: Final = "model"
@@ -61,7 +62,9 @@ class Trained(NamedTuple):
         models = _named("model", model, torch.nn.Module, None)
         optimizers = _named("optimizer", optimizer, torch.optim.Optimizer, ONE)
         unwrapped = {name: _unwrapped(one) for name, one in models.items()}
-        return cls(unwrapped, {str(name): one for name, one in optimizers.items()}, extra or {})
+        made = cls(unwrapped, {str(name): one for name, one in optimizers.items()}, extra or {})
+        made._require_own_names()
+        return made
 
     def to_tree(self, *, whole: bool = False) -> Tree:
         """What is saved, nested. `whole`: sharded tensors are gathered first, in a collective."""
@@ -80,19 +83,20 @@ class Trained(NamedTuple):
         """Bring back what was saved of these; a collective.
 
         Raises `CheckpointError` where what was saved is not what is to be loaded, naming what is
-        missing or other on either side: then nothing was changed. Also where a tensor is damaged:
-        what was loaded until then is no state to go on with.
+        missing or other on either side, or where a tensor is damaged: then nothing was changed, in
+        any rank. All comes into memory of its own first, that of the weights once more.
         """
         tree, settings = ranks.agree(lambda: self._room_in(reader.manifest))
         if tree:
             try:
                 load(tree, storage_reader=reader, process_group=ranks.group)
             except CheckpointException as error:
+                pass_interrupt_on(error, ranks.rank)
                 raise failure_of(error, "build the model as it was saved") from error
         ranks.agree(lambda: self._put_back(tree, settings))
 
     def _room_in(self, manifest: Manifest) -> tuple[Tree, dict[str, Any]]:
-        """Tensors to load into, those of the models themselves, and the optimizers' settings."""
+        """Tensors to load into, beside those of the models, and the optimizers' settings."""
         tree = self._models_tree()
         parameters = {name: one for one, name in self._named_parameters()}
         if self.optimizers:
@@ -102,6 +106,7 @@ class Trained(NamedTuple):
             }
         if self.extra:
             tree[EXTRA] = {name: _plain_extra(one) for name, one in self.extra.items()}
+        tree |= {part: room_beside(tree[part], part) for part in (MODEL, EXTRA) if part in tree}
         _require_same_tensors(manifest, tree)
         names = self._parameter_names()
         settings = {label: decode_settings(manifest, label) for label in self.optimizers}
@@ -111,13 +116,14 @@ class Trained(NamedTuple):
         return tree, settings
 
     def _put_back(self, tree: Tree, settings: Mapping[str, Any]) -> None:
+        # Users' own objects first: they may refuse what they are given.
+        for name, value in tree.get(EXTRA, {}).items():
+            self._put_extra(name, value)
         names = self._parameter_names()
         for name, model in self.models.items():
             model.load_state_dict(tree[MODEL] if name is None else tree[MODEL][name])
         for label, one in self.optimizers.items():
             put_state(one, names, tree[OPTIMIZER][label]["state"], settings[label])
-        for name, value in tree.get(EXTRA, {}).items():
-            self._put_extra(name, value)
 
     def _models_tree(self) -> Tree:
         if not self.models:
@@ -130,6 +136,16 @@ class Trained(NamedTuple):
             for name, parameter in model.named_parameters(remove_duplicate=False):
                 yield parameter, name if prefix is None else f"{prefix}.{name}"
 
+    def _require_own_names(self) -> None:
+        owners: dict[str, torch.nn.Parameter] = {}
+        for parameter, name in self._named_parameters():
+            if owners.setdefault(name, parameter) is not parameter:
+                raise CheckpointError(
+                    f"two parameters have the name {name!r}",
+                    hint="name the models so that no name begins with another one and a dot",
+                    tensor=name,
+                )
+
     def _parameter_names(self) -> dict[int, str]:
         """Every parameter's name, by the object's identity; of tied ones the first."""
         names: dict[int, str] = {}
@@ -141,26 +157,33 @@ class Trained(NamedTuple):
         given = self.extra[name]
         if isinstance(given, Stateful):
             given.load_state_dict(value)
-        elif value is not given:
+            return
+        put = put_into(given, value)
+        if put is not given:
             if not isinstance(self.extra, MutableMapping):
                 raise CheckpointError(
                     f"extra {name!r} cannot be put back into a {type(self.extra).__name__}",
                     hint="give extra as a dict",
                 )
-            self.extra[name] = value
+            self.extra[name] = put
 
 
 def _named(what: str, given: object, kind: type[T], alone: str | None) -> dict[str | None, T]:
     if given is None:
         return {}
     found: Mapping[Any, Any] = given if isinstance(given, Mapping) else {alone: given}
-    for one in found.values():
+    for name, one in found.items():
         if not isinstance(one, kind):
             raise CheckpointError(
                 f"{what} takes a {kind.__name__}, or a dict of them, not {type(one).__name__}",
                 hint="pass other things as extra={...}",
             )
-    return {name if name is None else str(name): one for name, one in found.items()}
+        if isinstance(given, Mapping) and type(name) is not str:
+            raise CheckpointError(
+                f"{what} has the name {name!r}, a {type(name).__name__}",
+                hint=f"name them by texts, as {what}={{{str(name)!r}: ...}}",
+            )
+    return dict(found)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
@@ -198,10 +221,14 @@ def _require_same_tensors(manifest: Manifest, tree: Tree) -> None:
     asked = flatten_state_dict({part: tree[part] for part in parts})[0]
     if kept != asked.keys():
         only_kept, only_asked = sorted(kept - asked.keys())[:3], sorted(asked.keys() - kept)[:3]
+        of_extra = all(one.startswith(f"{EXTRA}.") for one in kept ^ asked.keys())
         raise CheckpointError(
             f"checkpoint {manifest.id} is not of this model: it alone has {only_kept}, "
             f"and what is to be loaded alone has {only_asked}",
-            hint="build the model as it was saved; name several ones as they were named",
+            hint="give extra as it was given; what makes its state only as it is used must have "
+            "it before, or be kept as progress= and loaded from `restored.progress`"
+            if of_extra
+            else "build the model as it was saved; name several ones as they were named",
         )
     for name, into in asked.items():
         there, here = _kept_form(manifest, name), _form_of(into)
