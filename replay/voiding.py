@@ -38,7 +38,7 @@ REASON: Final = "voiding"
 CLOSED_AS: Final = "voided"
 """The reason of the close, where the session was not closed before."""
 
-LEFT_OPEN: Final = "it is open: its writer may live; --fence takes it away from that one"
+LEFT_OPEN: Final = "it is open: its writer may live; fence=True takes it away from that one"
 
 
 class Voided(NamedTuple):

@@ -67,9 +67,9 @@ class CheckpointConfig:
         _require_flag("dist_checkpoint", self.dist_checkpoint)
         _require_count("num_async_workers", self.num_async_workers, 1, WORKERS_MAX)
         if self.keep_last_n is not None:
-            _require_count("keep_last_n", self.keep_last_n, KEEP_LAST_MIN)
+            _require_count("keep_last_n", self.keep_last_n, KEEP_LAST_MIN, none="keeps all")
         if self.keep_every is not None:
-            _require_count("keep_every", self.keep_every, 1)
+            _require_count("keep_every", self.keep_every, 1, none="keeps no others")
             if self.keep_last_n is None:
                 raise ConfigError(
                     "keep_every has no effect: without keep_last_n all checkpoints are kept",
@@ -94,9 +94,14 @@ class CheckpointConfig:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "CheckpointConfig":
         """The settings in a dict, as read from YAML or TOML; what is left out has its default.
 
-        Raises `ConfigError` for a key that is none, with the nearest that is one, and for a value
-        that does not fit: nothing is converted.
+        Raises `ConfigError` for a key that is none, with the nearest that is one, for a value that
+        does not fit (nothing is converted), and for what is no mapping.
         """
+        if not isinstance(mapping, Mapping):
+            raise ConfigError(
+                f"the settings of checkpoints are {mapping!r}, no mapping",
+                hint="give a dict by the settings' names; an empty one has the defaults",
+            )
         names = [field.name for field in fields(cls)]
         for key in mapping:
             if key not in names:
@@ -119,7 +124,10 @@ def _require_flag(name: str, value: object) -> None:
         raise ConfigError(f"{name} is {value!r}", hint="give true or false")
 
 
-def _require_count(name: str, value: object, least: int, most: int | None = None) -> None:
+def _require_count(
+    name: str, value: object, least: int, most: int | None = None, none: str | None = None
+) -> None:
     if type(value) is not int or value < least or (most is not None and value > most):
         upper = " or more" if most is None else f" to {most}"
-        raise ConfigError(f"{name} is {value!r}", hint=f"give a number, {least}{upper}")
+        or_none = "" if none is None else f"; None {none}"
+        raise ConfigError(f"{name} is {value!r}", hint=f"give a number, {least}{upper}{or_none}")

@@ -53,6 +53,8 @@ METADATA_KEY: Final = "__metadata__"
 _NAMES: Final = {ours: theirs for theirs, ours in DTYPES.items()}
 _ORDER: Final = {dtype: number for number, dtype in enumerate(DTYPES.values())}
 _LENGTH_BYTES: Final = 8
+_BEGINS_OF_TORCH: Final = (b"PK\x03\x04", b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46")
+"""What a file of `torch.save` begins with: a zip file's begin, and before torch 1.6 a number."""
 _ALIGNMENT: Final = 8
 
 
@@ -134,8 +136,11 @@ def read_header(file: FileIO, file_bytes: int, path: Path) -> SafetensorsHeader:
     Raises `CheckpointError` naming `path` where it is not whole and exact, `OSError` where it
     cannot be read.
     """
-    header_bytes = int.from_bytes(read_at_most(file, _LENGTH_BYTES), "little")
+    begin = read_at_most(file, _LENGTH_BYTES)
+    header_bytes = int.from_bytes(begin, "little")
     if file_bytes < _LENGTH_BYTES or header_bytes > file_bytes - _LENGTH_BYTES:
+        if begin.startswith(_BEGINS_OF_TORCH):
+            _refuse_torch_save(path)
         _refuse(path, f"its header of {header_bytes} bytes ends outside of it")
     if header_bytes > HEADER_BYTES_MAX:
         _refuse(path, f"its header takes {header_bytes} bytes; at most {HEADER_BYTES_MAX} are read")
@@ -212,6 +217,15 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def _refuse_torch_save(path: Path) -> NoReturn:
+    raise CheckpointError(
+        f"{path} is no file of safetensors, but of torch.save, or another zip file",
+        hint="nothing that is imported may run code, as such a file can: where you trust it, "
+        "torch.load(..., weights_only=True) reads it; then import what dcp.save, or "
+        "safetensors.torch.save_file, makes of that",
+    )
 
 
 def _refuse(path: Path, what: str, tensor: str | None = None) -> NoReturn:

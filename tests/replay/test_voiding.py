@@ -94,7 +94,7 @@ def test_an_open_session_is_left_unless_its_writer_is_fenced(ws: Workspace, play
         session.flush()
         (left,) = ws.void_sessions(EVERY, reason="r")
         assert (left.session, left.step) == ("s", None)
-        assert "writer may live" in str(left.left)
+        assert "writer may live; fence=True takes it" in str(left.left)
         assert ws.session("s").step_count == 2
         assert ws.void_sessions(EVERY, reason="r", fence=True) == [Voided("s", 3, ("12",))]
         assert [type(body) for body in bodies(ws, "s")[2:]] == [

@@ -88,6 +88,20 @@ def test_a_value_that_does_not_fit_names_its_setting(settings: dict[str, Any]) -
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("none", [None, [], "keep_last_n: 3", 5])
+def test_what_is_no_mapping_is_a_wrong_setting(none: Any) -> None:
+    """An empty part of a YAML file is None."""
+    with pytest.raises(ConfigError, match="no mapping"):
+        CheckpointConfig.from_mapping(none)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_who_keeps_too_few_is_told_how_to_keep_all(count: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        CheckpointConfig(keep_last_n=count)
+    assert caught.value.hint == "give a number, 2 or more; None keeps all"
+
+
 def test_the_page_names_every_setting_with_its_default() -> None:
     for field in FIELDS:
         default: object = field.default

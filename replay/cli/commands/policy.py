@@ -81,8 +81,8 @@ def rollback(
     completes what is missing. The sessions that a bad version acted in are found and voided with
     `steplog sessions --policy V1..V2 --void`.
 
-    JSON keys: training, version, label, checkpoint, training_step, manifest, reason, session,
-    moved.
+    JSON keys: training, version, label, checkpoint, training_step, manifest, standing, reason,
+    session, moved.
     """
     if not reason.strip():
         raise typer.BadParameter("a reason is a text")
@@ -100,6 +100,7 @@ def rollback(
                 "checkpoint": found.checkpoint,
                 "training_step": found.training_step,
                 "manifest": found.manifest,
+                "standing": found.standing,
                 "reason": found.reason,
                 "session": went.session,
                 "moved": went.moved,
@@ -107,7 +108,10 @@ def rollback(
         )
         return
     done = "is in use" if went.session or went.moved else "was in use already"
-    output.print_text(f"{name}: version {found.label} {done} (step {found.training_step})")
+    given_up = "" if found.standing else "; it is given up: published after the set restored to"
+    output.print_text(
+        f"{name}: version {found.label} {done} (step {found.training_step}){given_up}"
+    )
 
 
 def _rows(ws: Workspace, output: Output, training: str) -> Iterator[Row]:

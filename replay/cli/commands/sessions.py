@@ -16,7 +16,7 @@ from replay.cli.ranges import parse_range, parse_step_range
 from replay.cli.times import parse_duration, parse_time
 from replay.ended_sessions import Place
 from replay.views import session_row, voided_row
-from replay.voiding import Voided, void_sessions
+from replay.voiding import LEFT_OPEN, Voided, void_sessions
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -44,6 +44,8 @@ VOID_COLUMNS: Final = {
     "POLICY": lambda one: _policies(one),
     "WHY": lambda one: str(one["left"] or NOTHING),
 }
+
+_LEFT_OPEN: Final = LEFT_OPEN.replace("fence=True", "--fence")
 
 _Status = Annotated[
     Literal["open", "closed", "lost", "released"] | None, typer.Option(help="In this status.")
@@ -177,7 +179,7 @@ def _void(
 def _counting(found: Iterable[Voided], count: "Counter[str]") -> Iterator[Voided]:
     for one in found:
         count["voided" if one.left is None else "left"] += 1
-        yield one
+        yield one._replace(left=_LEFT_OPEN) if one.left == LEFT_OPEN else one
 
 
 def _status(one: Record) -> str:

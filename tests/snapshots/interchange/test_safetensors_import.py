@@ -1,8 +1,10 @@
 """Import of safetensors: exact, complete, and nothing that was not asked for."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from zipfile import ZipFile
 
 import pytest
 
@@ -149,6 +151,27 @@ def test_what_is_no_source_is_refused(store: CheckpointStore, tmp_path: Path) ->
     with pytest.raises(CheckpointError, match="has 5000 characters"):
         import_safetensors(store, tmp_path / "a.safetensors", step=1, prefix="p" * 4999)
     assert store.head() is None
+
+
+def _zipped(path: Path) -> None:
+    with ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", b"x" * 100)
+
+
+def _old(path: Path) -> None:
+    path.write_bytes(bytes.fromhex("80028a0a6cfc9c46f920") + bytes(100))
+
+
+@pytest.mark.parametrize("write", [_zipped, _old])
+def test_a_file_of_torch_save_is_told_as_one(
+    store: CheckpointStore, tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    """Its first bytes were told as a header of 578712552184433488 bytes: fetch it again."""
+    write(tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match=r"model.pt is no file .* but of torch.save") as error:
+        import_safetensors(store, tmp_path / "model.pt", step=1)
+    assert "torch.load(..., weights_only=True)" in error.value.hint
+    assert store.list_checkpoints() == []
 
 
 def test_pieces_of_ranks_do_not_pass_for_whole_tensors(

@@ -15,6 +15,7 @@ from snapshots.policies.versions import (
     record_publication,
     record_rollback,
 )
+from snapshots.sets.journal import RESTORED, begin_set, note_value
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command
 from tests.support.own_sessions import training_session
@@ -71,6 +72,7 @@ def test_going_back_is_recorded_and_moves_head(versions: Command) -> None:
         "checkpoint": "",
         "training_step": 20,
         "manifest": "",
+        "standing": True,
         "reason": "it cheats",
         "session": "",
         "moved": True,
@@ -85,6 +87,21 @@ def test_going_back_is_recorded_and_moves_head(versions: Command) -> None:
     assert versions("policy", "rollback", "1", "--reason", "r", "--training", "run-1").out == (
         "run-1: version 1 is in use (step 10)\n"
     )
+
+
+def test_going_back_to_a_version_that_is_given_up_says_so(steplog: Command) -> None:
+    """It said `is in use` as of any other; the list alone told that a restore had given it up."""
+    with steplog.open() as ws, training_session(ws, "run-1") as run:
+        begin_set(ws.log, "set-a", "run-1", 5, ws.log.end_cut())
+        kept = write_checkpoint(line_of(ws), 10, {"w": bytes(500)})
+        record_publication(run, 1, "1", kept)
+        run.annotate(RESTORED, note_value(CheckpointRef(5, "set-a", "0" * 64)))
+    ran = steplog("policy", "rollback", "1", "--reason", "r")
+    assert ran.out == (
+        "run-1: version 1 is in use (step 10); "
+        "it is given up: published after the set restored to\n"
+    )
+    assert steplog.row("policy", "rollback", "1", "--reason", "r")["standing"] is False
 
 
 def test_what_a_kill_left_is_told_and_completed(versions: Command) -> None:

@@ -231,6 +231,7 @@ def test_sessions_of_a_version_are_voided_and_open_ones_left(versions: Command) 
     )
     assert (left["session"], left["voided"]) == ("open", None)
     assert "--fence" in left["left"]
+    assert "fence=True" not in left["left"]
     assert [row["session"] for row in versions.rows("sessions", "--voided")] == ["s12", "s13"]
     ran = versions(*asked, "--fence")
     assert (ran.code, ran.err) == (0, "")
