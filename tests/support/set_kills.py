@@ -134,17 +134,11 @@ def main() -> None:
     """The rounds that the command line asks for."""
     warnings.simplefilter("ignore")
     Toy().advance()  # its optimizer loads what takes a second: once here, not once in each process
-    folder, world, rounds, points = (
-        Path(sys.argv[1]),
-        int(sys.argv[2]),
-        int(sys.argv[3]),
-        sys.argv[4],
-    )
+    points, folder, world = sys.argv[1].split(","), Path(sys.argv[2]), int(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
-    all_rounds = Rounds(folder, world, _places(folder, sys.argv[5] if len(sys.argv) > 5 else None))
-    names = points.split(",")
-    for number in range(rounds):
-        all_rounds.run(number, names[number % len(names)])
+    all_rounds = Rounds(folder, world, _places(folder, sys.argv[4] if len(sys.argv) > 4 else None))
+    for number, point in enumerate(points):
+        all_rounds.run(number, point)
     print("done", flush=True)
 
 
