@@ -165,6 +165,7 @@ class TrainingRun(PolicyVersions):
         nobody asked its handle; `FencedError` where another trainer has claimed the training.
         """
         self._require_inside()
+        from snapshots.shards.replicas import require_alike
         from snapshots.shards.trained import Trained, gathered
 
         number = require_step(step)
@@ -172,12 +173,14 @@ class TrainingRun(PolicyVersions):
         given |= {"extra": extra or None}
         parts = frozenset(name for name, one in given.items() if one is not None)
         # Where one rank has what cannot be kept, the others must not wait for it.
+        trained = self._ranks.agree(lambda: Trained.of(model, optimizer, extra))
         tree, own = self._ranks.agree(
             lambda: (
-                Trained.of(model, optimizer, extra).to_tree(),
+                trained.to_tree(),
                 capture_training_state(scheduler, data, progress, generators),
             )
         )
+        require_alike(trained, tree, self._ranks)
         if not self._config.dist_checkpoint:
             tree = gathered(tree)
         if self._ranks.rank > 0 and not self._config.dist_checkpoint:

@@ -25,6 +25,8 @@ from snapshots.random_state import capture_random, reseeded
 FORMAT: Final = 1
 _KEYS: Final = {"format", "random", "data_is_global"}
 _PARTS: Final = {"scheduler", "data", "progress"}
+_LEFT: Final = object()
+"""In place of a value: what is there is left as it is."""
 
 
 class TrainingState(NamedTuple):
@@ -159,7 +161,8 @@ def restore_data(
 
     A global position is merged of all ranks (`merge_states` of its class, else it must be the same
     on all of them) and fits any number of ranks. One of a rank alone fits as many ranks as saved
-    it: else raises `ReshardError`, or leaves `data` at its start where `reseed` is given. Raises
+    it: else raises `ReshardError`, or leaves it at its start where `reseed` is given. In dicts and
+    lists that hold both kinds, each entry is what it is by itself. Raises
     `StateError` where no data was saved or it does not fit.
     """
     saved = _saved_ranks(states, rank, world_size)
@@ -173,12 +176,12 @@ def restore_data(
                 f"{type(data).__qualname__} is {'' if is_global else 'not '}one",
                 hint="restore into the kind of data source that was saved",
             )
-    if is_global:
-        _load_into(data, _merged(data, list(map(decode_state, values))), "data")
-    elif saved == world_size:
-        _load_into(data, decode_state(values[rank]), "data")
-    elif reseed is None:
+    own = rank if saved == world_size else None
+    if own is None and reseed is None and not is_global:
         raise _reshard_error("positions in the data", saved, world_size)
+    value = _for_rank(data, list(map(decode_state, values)), own)
+    if value is not _LEFT:
+        _load_into(data, value, "data")
 
 
 def restore_scheduler(
@@ -228,6 +231,28 @@ def _is_global(data: Any) -> bool:
     if type(data) in (dict, list, tuple) and _holds_state(data):
         return all(map(_is_global, data.values() if type(data) is dict else data))
     return getattr(data, "state_is_global", False) is True
+
+
+def _for_rank(data: Any, values: list[Any], own: int | None) -> Any:
+    """What one rank loads: of each entry what all ranks have, or what rank `own` alone has.
+
+    `_LEFT` where that is nobody's, because other ranks saved it.
+    """
+    if _is_global(data):
+        return _merged(data, values)
+    kind = type(data)
+    if _holds_state(data) and all(type(value) is kind for value in values):
+        first = values[0]
+        if kind is dict and all(value.keys() == first.keys() for value in values):
+            return {
+                key: _for_rank(data.get(key), [value[key] for value in values], own)
+                for key in first
+            }
+        if kind is not dict and all(len(value) == len(data) for value in values):
+            return kind(
+                _for_rank(one, [value[at] for value in values], own) for at, one in enumerate(data)
+            )
+    return _LEFT if own is None else values[own]
 
 
 def _merged(data: Any, values: list[Any]) -> Any:
@@ -313,6 +338,8 @@ def _load_into(owner: Any, value: Any, path: str) -> None:
 
 
 def _loaded(owner: Any, value: Any, path: str) -> Any:
+    if value is _LEFT:
+        return owner
     if not _has_state(owner) and not _holds_state(owner):
         return value
     _load_into(owner, value, path)

@@ -32,7 +32,8 @@ from snapshots.save_handle import SaveEnds
 from snapshots.shard_reader import ShardReader
 from snapshots.shard_saver import ShardSaver
 from snapshots.shards.ranks import Ranks
-from snapshots.shards.trained import Trained
+from snapshots.shards.replicas import require_alike
+from snapshots.shards.trained import Trained, Tree
 
 
 class PolicyPlace(NamedTuple):
@@ -58,10 +59,15 @@ class PolicyPublisher:
 
         The same weights as an earlier checkpoint of the version are that checkpoint.
         """
-        number = self._ranks.agree(lambda: require_version(version))
-        tree = self._ranks.agree(lambda: Trained.of(model, None, None)).to_tree()
-        if not tree:
-            raise ConfigError("no model was given", hint="publish_policy(version, model)")
+
+        def weights() -> tuple[int, Trained, Tree]:
+            number, trained = require_version(version), Trained.of(model, None, None)
+            if not trained.models:
+                raise ConfigError("no model was given", hint="publish_policy(version, model)")
+            return number, trained, trained.to_tree()
+
+        number, trained, tree = self._ranks.agree(weights)
+        require_alike(trained, tree, self._ranks)
         labels: list[str] = []
 
         def commit(manifest: Manifest, _head: CheckpointRef | None) -> CheckpointRef:
@@ -81,13 +87,18 @@ class PolicyPublisher:
         """Load the version of this label or number into the model."""
         found = self._ranks.ask(lambda: find_version(read_history(self._log, self._training), name))
         trained = self._ranks.agree(lambda: Trained.of(model, None, None))
-        reader = self._ranks.agree(lambda: ShardReader(self._store, checkpoint=found.checkpoint))
-        if reader.checkpoint != found.ref:
-            raise CheckpointError(
-                f"version {found.label} has another manifest than was published",
-                hint="restore another version",
-                step=found.training_step,
-            )
+
+        def opened() -> ShardReader:
+            reader = ShardReader(self._store, checkpoint=found.checkpoint)
+            if reader.checkpoint != found.ref:
+                raise CheckpointError(
+                    f"version {found.label} has another manifest than was published",
+                    hint="restore another version",
+                    step=found.training_step,
+                )
+            return reader
+
+        reader = self._ranks.agree(opened)
         trained.load_from(reader, self._ranks)
         return found
 

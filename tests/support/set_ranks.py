@@ -265,12 +265,15 @@ def own_random(folder: Path) -> None:
         return [random.random(), numpy.random.random(3).tolist(), torch.randn(100).tolist()]
 
     def save_rank(rank: int) -> None:
+        model = torch.nn.Linear(2, 2)
+        for one in model.parameters():  # alike on all ranks, as a model is
+            torch.nn.init.ones_(one)
         torch.manual_seed(50 + rank)
         random.seed(60 + rank)
         numpy.random.seed(70 + rank)
         with open_workspace(folder / "ws") as ws, training(ws) as run:
             draw()
-            run.checkpoint(1, model=torch.nn.Linear(2, 2), progress=rank)
+            run.checkpoint(1, model=model, progress=rank)
             (folder / f"draws-{rank}").write_text(repr(draw()))
 
     def load_rank(rank: int) -> None:
