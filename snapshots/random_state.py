@@ -8,7 +8,7 @@ last, because making a data loader's iterator draws a number (Megatron-Bridge #5
 
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -187,7 +187,8 @@ def _capture_one(name: str, one: Any) -> dict[str, object]:
     if kind == "random.Random":
         return {"kind": kind, "state": _python_state(one.getstate())}
     if kind == "numpy.random.Generator":
-        return {"kind": kind, "state": _plain(one.bit_generator.state)}
+        kept = {"kind": kind, "state": _plain(one.bit_generator.state)}
+        return kept | _kept_seeds(one.bit_generator)
     if kind == "numpy.random.RandomState":
         return {"kind": kind, "state": _plain(one.get_state(legacy=False))}
     return {"kind": kind, "device": one.device.type, "state": _tensor_bytes(one.get_state())}
@@ -214,11 +215,57 @@ def _restore_one(name: str, one: Any, value: object) -> Apply:
         _like(one._bit_generator, state)
         return lambda: one.set_state(state)
     _like(one.bit_generator, state)
+    seeds = _seeds_of(value)
 
     def set_generator() -> None:
-        one.bit_generator.state = state
+        if seeds is None:
+            one.bit_generator.state = state
+        else:
+            one.bit_generator.__setstate__((state, seeds))
 
     return set_generator
+
+
+def _kept_seeds(bit_generator: Any) -> dict[str, object]:
+    """What `spawn()` makes children of, and how many it has made; empty where it cannot."""
+    seeds = bit_generator.seed_seq
+    if type(seeds) is not sys.modules["numpy"].random.SeedSequence or not _takes_seeds(
+        bit_generator
+    ):
+        return {}
+    entropy = seeds.entropy
+    words = isinstance(entropy, Iterable)
+    return {
+        "seeds": {
+            "entropy": [int(one) for one in entropy] if words else int(entropy),
+            "spawn_key": [int(one) for one in seeds.spawn_key],
+            "pool_size": int(seeds.pool_size),
+            "n_children_spawned": int(seeds.n_children_spawned),
+        }
+    }
+
+
+def _takes_seeds(bit_generator: Any) -> bool:
+    """Whether this numpy can set what children are made of: it then pickles it too."""
+    return isinstance(bit_generator.__reduce__()[2], tuple)
+
+
+def _seeds_of(value: Mapping[str, Any]) -> Any:
+    """A SeedSequence that goes on as the kept one; None where none was kept."""
+    kept = value.get("seeds")
+    if kept is None:
+        return None
+    import numpy
+
+    seeds = numpy.random.SeedSequence(
+        kept["entropy"],
+        spawn_key=tuple(kept["spawn_key"]),
+        pool_size=kept["pool_size"],
+        n_children_spawned=kept["n_children_spawned"],
+    )
+    scratch = numpy.random.PCG64()  # raises here where the real one would
+    scratch.__setstate__((scratch.state, seeds))
+    return seeds
 
 
 def _like(bit_generator: Any, state: dict[str, Any]) -> None:
@@ -272,7 +319,11 @@ def _seed_one(kind: str, one: Any, seed: int) -> Apply:
         return lambda: one.seed(seed & 0xFFFFFFFF)
 
     def set_generator() -> None:
-        one.bit_generator.state = type(one.bit_generator)(seed).state
+        fresh = type(one.bit_generator)(seed)
+        if _takes_seeds(fresh):
+            one.bit_generator.__setstate__((fresh.state, fresh.seed_seq))
+        else:
+            one.bit_generator.state = fresh.state
 
     return set_generator
 

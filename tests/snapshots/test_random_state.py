@@ -168,3 +168,47 @@ def test_the_value_is_plain() -> None:
 
     value = capture_random({"own": random.Random(1)})
     assert kinds(value) <= {dict, list, str, int, float, bytes, type(None)}
+
+
+@pytest.mark.parametrize("kind", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
+@pytest.mark.parametrize("entropy", [1, 2**127 + 5, [3, 4, 5], None])
+def test_children_of_a_numpy_generator_are_those_that_would_have_come(
+    kind: str, entropy: Any
+) -> None:
+    """`spawn()` after a restore gave the first children again, or those of another seed."""
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: its states not shown")
+    made = getattr(numpy.random, kind)
+    grown = numpy.random.Generator(made(numpy.random.SeedSequence(entropy).spawn(3)[2]))
+    for owner in (numpy.random.Generator(made(entropy)), grown):
+        owner.spawn(2)
+        owner.random()
+        value = decode(encode(capture_random({"g": owner})))
+        expected = [child.random(3).tolist() for child in (*owner.spawn(2), owner)]
+        assert isinstance(value, dict)
+        fresh = numpy.random.Generator(made(7))
+        for _ in range(2):  # a value that is restored twice
+            restore_random(value, {"g": fresh})
+            assert [one.random(3).tolist() for one in (*fresh.spawn(2), fresh)] == expected
+        without = {key: one for key, one in value["generators"]["g"].items() if key != "seeds"}
+        restore_random({**value, "generators": {"g": without}}, {"g": fresh})
+        assert fresh.random(3).tolist() == expected[-1], "saved before children were kept"
+
+
+def test_fresh_seeds_are_the_childrens_too() -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: its states not shown")
+    drawn = set()
+    for rank in range(3):
+        one = numpy.random.default_rng(1)
+        restore_random(reseeded(5, rank), {"g": one})
+        drawn |= {one.spawn(1)[0].random(), one.random()}
+    assert len(drawn) == 6, "ranks have the same children"
+
+
+def test_seeds_that_are_none_are_told_by_the_generators_name() -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: its states not shown")
+    value = capture_random({"g": numpy.random.default_rng(1)})
+    assert isinstance(value["generators"], dict)
+    for seeds in (5, {}, {**value["generators"]["g"]["seeds"], "pool_size": "x"}):
+        odd = {"g": {**value["generators"]["g"], "seeds": seeds}}
+        with pytest.raises(StateError, match="generator 'g' does not fit"):
+            restore_random({**value, "generators": odd}, {"g": numpy.random.default_rng(1)})
