@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from eventlog.canonical import decode, decode_live, encode
 from eventlog.errors import CheckpointError, ConfigError, ReshardError, StateError
+from eventlog.values.extension_values import DEPTH_MAX
 from snapshots.random_state import capture_random, reseeded
 
 FORMAT: Final = 1
@@ -297,7 +298,8 @@ def _state_of(value: Any, around: frozenset[int] = frozenset(), *, owned: bool =
     if owned and _has_state(value):
         return _state_of(value.state_dict(), around, owned=False)
     kind = type(value)
-    if kind in (dict, list, tuple) and id(value) not in around:  # A cycle is encode's to refuse.
+    # A cycle, and what is nested too deep, are encode's to refuse.
+    if kind in (dict, list, tuple) and id(value) not in around and len(around) < DEPTH_MAX:
         inside = around | {id(value)}
         if kind is dict:
             return {key: _state_of(item, inside, owned=owned) for key, item in value.items()}

@@ -6,17 +6,20 @@ memory. `ShardSaver` has one. Imports torch, which steplog itself never needs.
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.distributed.tensor import DTensor
 
+from eventlog.errors import CheckpointError
+from eventlog.values.extension_values import DEPTH_MAX
 from snapshots.shards.tensor_bytes import require_kept
 
 Path = tuple[str, ...]
 State = Mapping[str, Any]
 _Kept = dict[Path, torch.Tensor]
 _Aliases = dict[tuple[object, ...], torch.Tensor]
+_NAMED_MAX: Final = 3
 
 
 def require_kept_tensors(state: State) -> State:
@@ -102,6 +105,11 @@ def _is_plain(value: Any) -> bool:
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if len(path) > DEPTH_MAX:
+        raise CheckpointError(
+            f"{'.'.join(path[:_NAMED_MAX])!r} is nested deeper than {DEPTH_MAX} levels",
+            hint="save it flat, or as one value of bytes",
+        )
     if isinstance(value, Mapping):
         for key, one in value.items():
             yield from _leaves(one, (*path, str(key)))

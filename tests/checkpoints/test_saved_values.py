@@ -152,3 +152,16 @@ def test_what_ends_a_program_is_no_error_of_the_save(
             assert run.restore_latest(model=model).step == 2
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_is_nested_too_deep_is_refused(tmp_path: Path, background: bool) -> None:
+    """It was a RecursionError."""
+    deep: Any = torch.ones(1)
+    for _ in range(900):
+        deep = {"in": deep}
+    config = CheckpointConfig(async_save=background)
+    with open_workspace(tmp_path) as ws, ws.training("run", config=config) as run:
+        with pytest.raises(CheckpointError, match=r"'extra\.deep\.in' is nested deeper than"):
+            run.checkpoint(1, extra={"deep": deep})
+        assert run.checkpoint(1, extra={"w": torch.ones(1)}).wait(60).training_step == 1

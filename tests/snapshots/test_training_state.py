@@ -277,3 +277,19 @@ def test_a_global_position_that_is_not_merged_must_be_the_same() -> None:
     assert target.state == {"n": 1}
     with pytest.raises(CheckpointError, match="rank 2 is not that of rank 0"):
         restore_data(states, 0, 1, target)
+
+
+def _nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [300, 900, 5000])
+def test_a_progress_that_is_nested_too_deep_is_refused_by_its_path(depth: int) -> None:
+    """It was a RecursionError, which no handler of this library's errors caught."""
+    with pytest.raises(ValueNotEncodableError, match=r"\$\.progress\[0\]\[0\]"):
+        capture_training_state(progress=_nested(depth))
+    captured = capture_training_state(progress=_nested(150))
+    assert encode(decode_training_state(captured).progress) == encode(_nested(150))
