@@ -23,12 +23,24 @@ _NAMED_MAX: Final = 3
 
 
 def require_kept_tensors(state: State) -> State:
-    """The state itself. Raises `CheckpointError` for a tensor that is not kept, by its name."""
+    """The state itself.
+
+    Raises `CheckpointError` for a tensor that is not kept, by its name, and for two of one name.
+    """
+    names: set[str] = set()
     for path, value in _leaves(state, ()):
+        name = ".".join(path)
+        if name in names:
+            raise CheckpointError(
+                f"two values have the name {name!r}",
+                hint="give them keys that differ as texts, without dots",
+                tensor=name,
+            )
+        names.add(name)
         if isinstance(value, torch.Tensor):
             local = value.to_local() if isinstance(value, DTensor) else value
             if _is_plain(local):
-                require_kept(".".join(path), local)
+                require_kept(name, local)
     return state
 
 

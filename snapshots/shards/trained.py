@@ -180,7 +180,7 @@ def _named(what: str, given: object, kind: type[T], alone: str | None) -> dict[s
             )
         if isinstance(given, Mapping) and type(name) is not str:
             raise CheckpointError(
-                f"{what} has the name {name!r}, a {type(name).__name__}",
+                f"{what} has the name {name!r}, which is no text",
                 hint=f"name them by texts, as {what}={{{str(name)!r}: ...}}",
             )
     return dict(found)

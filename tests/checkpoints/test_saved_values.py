@@ -154,6 +154,16 @@ def test_what_ends_a_program_is_no_error_of_the_save(
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.parametrize(
+    "given", [{1: torch.ones(2), "1": torch.zeros(2)}, {"a.b": 1, "a": {"b": 2}}]
+)
+def test_two_values_of_one_name_are_refused_by_it(tmp_path: Path, given: Any) -> None:
+    with ShardSaver(tmp_path) as saver:
+        for save in (saver.save, saver.save_async):
+            with pytest.raises(CheckpointError, match=r"two values have the name 'x\.(1|a\.b)'"):
+                save({"x": given}, step=1)
+
+
 @pytest.mark.parametrize("background", [False, True])
 def test_what_is_nested_too_deep_is_refused(tmp_path: Path, background: bool) -> None:
     """It was a RecursionError."""
