@@ -17,7 +17,7 @@ from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.checkpoints.tracks import track_of_policies  # noqa: E402
 from snapshots.policies.versions import read_history, read_rolled_back  # noqa: E402
 from tests.support.command import Command  # noqa: E402
-from tests.support.scenarios import run_scenario  # noqa: E402
+from tests.support.scenarios import run_scenarios  # noqa: E402
 from tests.support.torch_states import fingerprint  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
@@ -227,12 +227,12 @@ def operator_goes_back(steplog: Command, *, again: bool = False) -> None:
 
 def test_versions_go_to_other_ranks_bit_for_bit(tmp_path: Path) -> None:
     """Published by 2 ranks under FSDP2 and DDP; loaded and published again by 1 and by 2."""
-    run_scenario("other_worlds", tmp_path)
+    run_scenarios("policy_ranks", "other_worlds", tmp_path)
 
 
 def test_killed_at_any_promise_log_and_head_agree_and_no_version_is_lost(tmp_path: Path) -> None:
-    run_scenario("killed", tmp_path)
+    run_scenarios("policy_ranks", "killed", tmp_path)
 
 
 def test_a_fenced_trainer_publishes_nothing(tmp_path: Path) -> None:
-    run_scenario("fenced", tmp_path)
+    run_scenarios("policy_ranks", "fenced", tmp_path)
