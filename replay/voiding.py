@@ -5,7 +5,7 @@ One that has ended takes it in one append. An open one belongs to whoever writes
 unless its writer is to be fenced. Voiding again does nothing, so what was interrupted is run again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -54,26 +54,38 @@ class Voided(NamedTuple):
 
 
 def void_sessions(
-    place: Place, where: SessionFilter, *, reason: str, fence: bool
+    place: Place, where: SessionFilter | Iterable[str], *, reason: str, fence: bool
 ) -> Iterator[Voided]:
     """Void each session that passes, one after the other; those that are voided are passed over.
 
+    `where` is a filter, or the sessions' ids.
+
     With `fence` an open session is claimed, voided and closed: its writer's next append raises
-    `FencedError`. Raises `ConfigError` for a filter that lets everything through, and what the log
-    raises; what others did to one session meanwhile only leaves that one.
+    `FencedError`. Raises `ConfigError` for a filter that lets everything through,
+    `SessionNotFoundError`, and what the log raises; what others did to one session meanwhile only
+    leaves that one.
     """
-    if where._replace(voided=None) == SessionFilter():
+    if isinstance(where, str):
+        raise TypeError(f"give a filter, or ids in a list, not the text {where!r}")
+    if isinstance(where, SessionFilter) and where._replace(voided=None) == SessionFilter():
         raise ConfigError(
             "no filter says which sessions are to be voided",
             hint="name a policy range, a training, or whatever they have in common",
         )
     if not reason.strip():
         raise ConfigError("no reason is given", hint="say why: whoever trains later reads it")
-    return _void_all(place, where._replace(voided=False), reason, fence=fence)
+    if isinstance(where, SessionFilter):
+        infos = place.log.list_sessions(where._replace(voided=False).in_range())
+    else:
+        # All are looked up before any is voided.
+        infos = iter([place.log.session_info(name) for name in dict.fromkeys(where)])
+    return _void_all(place, infos, reason, fence=fence)
 
 
-def _void_all(place: Place, where: SessionFilter, reason: str, *, fence: bool) -> Iterator[Voided]:
-    for info in place.log.list_sessions(where.in_range()):
+def _void_all(
+    place: Place, infos: Iterable[SessionInfo], reason: str, *, fence: bool
+) -> Iterator[Voided]:
+    for info in infos:
         if is_own(info.environment):
             continue  # It holds our books.
         left = partial(Voided, info.session_id, None, info.policies)

@@ -205,9 +205,9 @@ class Workspace(Recorded):
         )
 
     def void_sessions(
-        self, where: SessionFilter, *, reason: str, fence: bool = False
+        self, where: SessionFilter | Iterable[str], *, reason: str, fence: bool = False
     ) -> list[Voided]:
-        """Take the sessions that pass out of what is trained on; see `replay.voiding`.
+        """Take the sessions that pass, or those of these ids, out of what is trained on.
 
         Open ones are left, and told, unless `fence` takes them from their writers.
         """

@@ -1,8 +1,9 @@
 """`Members`: which sessions belong to a training, and where its live ones stood at a cut.
 
-A trainer that starts anew finds open sessions of the attempt before, which nobody goes on with: of
-a crash before the first set, say. They are no part of its sets, or a restore would bring back two
-sessions for one environment. Needs no torch.
+A trainer that starts anew may find open sessions of the attempt before: of environments that live
+on in processes of their own, or of nobody any more, after a crash before the first set. The log
+does not tell which; all are part of its sets, and those that nobody has gone on with are named in a
+warning. Needs no torch.
 """
 
 import logging
@@ -31,8 +32,7 @@ class Members:
         self._claimed_at = Cut.empty()
         self._ended: dict[str, bytes] = {}
         """Sessions that had ended by an earlier cut, each with its head then: not read again."""
-        self._taken_up: set[str] = set()
-        self._left: set[str] = set()
+        self._looked_at: set[str] = set()
 
     def note_claim(self, attempt: int) -> None:
         """The training was claimed just now, under `attempt`.
@@ -47,8 +47,8 @@ class Members:
     ) -> dict[str, SessionPosition]:
         """Where each session stood at the cut, of those that had begun and not ended by then.
 
-        `session_ids` None: those that were recorded as this training's, but for what an earlier
-        attempt left. Each call's cut covers the one before. Raises `SessionNotFoundError`;
+        `session_ids` None: those that were recorded as this training's. Each call's cut covers the
+        one before. Raises `SessionNotFoundError`;
         `CheckpointError` for a named session that was not live at the cut, or is steplog's own.
         """
         if session_ids is not None:
@@ -62,27 +62,24 @@ class Members:
             if position is None:
                 if info.status == "closed" and not began_after(self._log, name, cut):
                     self._ended[name] = head
-            elif self._is_taken_up(info):
+            else:
                 positions[name] = position
+                self._warn_if_left(info)
         return positions
 
-    def _is_taken_up(self, info: SessionInfo) -> bool:
+    def _warn_if_left(self, info: SessionInfo) -> None:
         name = info.session_id
-        if name in self._taken_up:
-            return True
+        if name in self._looked_at:
+            return
+        self._looked_at.add(name)
         if is_untouched_since(self._log, info, self._claimed_at):
-            if name not in self._left:
-                _logger.warning(
-                    "session %r was left open by an earlier attempt of training %r, and nobody has "
-                    "gone on with it: it is no part of the checkpoint set; close or void it, or "
-                    "name it with sessions=",
-                    name,
-                    self._training,
-                )
-            self._left.add(name)
-            return False
-        self._taken_up.add(name)
-        return True
+            _logger.warning(
+                "session %r was left open by an earlier attempt of training %r, and nobody has "
+                "gone on with it since: it is in the checkpoint set; void or close it if its "
+                "environment is gone, or name the sessions with sessions=",
+                name,
+                self._training,
+            )
 
 
 def named_sessions(session_ids: Iterable[str]) -> list[str]:
