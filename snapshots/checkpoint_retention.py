@@ -103,8 +103,9 @@ def apply_retention(
 
     `counted`: the ids of those that count (`kept_checkpoints`), as the log says which sets are
     committed. `still`: asked under the lock; where it says no, another has the track by now, and
-    nothing is taken away. What any track needs stays. Raises `CheckpointError` where one of any track cannot be
-    read, and then takes nothing away: what it needs is not known. Also where HEAD is not in place.
+    nothing is taken away. What any track needs stays. Raises `CheckpointError` where one of any
+    track cannot be read, and then takes nothing away: what it needs is not known. Also where HEAD
+    is not in place.
     """
     retention.check()
     with store.locked():
