@@ -263,7 +263,7 @@ def _seeds_of(value: Mapping[str, Any]) -> Any:
         pool_size=kept["pool_size"],
         n_children_spawned=kept["n_children_spawned"],
     )
-    scratch = numpy.random.PCG64()  # raises here where the real one would
+    scratch: Any = numpy.random.PCG64()  # raises here where the real one would
     scratch.__setstate__((scratch.state, seeds))
     return seeds
 
