@@ -171,11 +171,13 @@ def put_state(
     }
     optimizer.state.clear()
     # What was saved of a parameter in no group, by an older steplog, is used by no step.
-    for name in {**settings["numbers"], **moments}.keys() & by_name.keys():
-        optimizer.state[by_name[name]] = {
-            **settings["numbers"].get(name, {}),
-            **moments.get(name, {}),
-        }
+    # In the order of the groups, on every rank alike: what is saved next is compared among them.
+    for name, parameter in by_name.items():
+        if name in settings["numbers"] or name in moments:
+            optimizer.state[parameter] = {
+                **settings["numbers"].get(name, {}),
+                **moments.get(name, {}),
+            }
 
 
 def _state_in_groups(

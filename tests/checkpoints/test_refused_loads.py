@@ -113,6 +113,18 @@ def test_what_is_loaded_comes_into_the_users_own_objects(ws: Workspace) -> None:
         assert live["extra"]["n"] == 1
 
 
+def test_moments_come_back_in_the_order_of_the_groups(ws: Workspace) -> None:
+    """In that of a set of names, which differs by process: ranks saved the same in other bytes."""
+    with ws.training("run") as run:
+        saved = trained(1)
+        run.checkpoint(1, **saved)
+        live = trained(2)
+        run.restore_latest(**live)
+        assert [id(one) for one in live["optimizer"].state] == [
+            id(one) for group in live["optimizer"].param_groups for one in group["params"]
+        ]
+
+
 def test_what_has_no_memory_is_refused(ws: Workspace) -> None:
     """A model of device meta was "restored", and held nothing."""
     with ws.training("run") as run:
