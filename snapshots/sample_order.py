@@ -114,6 +114,11 @@ class SampleOrder:
         self._go_past_ends()
 
     @property
+    def world_size(self) -> int:
+        """Among how many ranks each batch is shared."""
+        return self._world_size
+
+    @property
     def epoch(self) -> int:
         """The epoch of the next batch: after the last batch of epoch 0 it is 1."""
         return self._epoch

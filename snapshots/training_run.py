@@ -181,6 +181,7 @@ class TrainingRun(PolicyVersions):
             )
         )
         require_alike(trained, tree, self._ranks)
+        self._rules.warn_of_shares(data, self._ranks.world_size)
         if not self._config.dist_checkpoint:
             tree = gathered(tree)
         if self._ranks.rank > 0 and not self._config.dist_checkpoint:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, ConfigError
 from eventlog.training_facts import TRAINING_STEP_MAX
+from snapshots.sample_order import SampleOrder
 from snapshots.sets.record import AdoptedFolder
 
 _logger: Final = logging.getLogger("steplog.training")
@@ -53,6 +54,7 @@ class SaveRules:
         self._is_begun = fresh
         self._last_step: int | None = None
         self._parts: frozenset[str] = frozenset()
+        self._has_warned = False
 
     @property
     def is_begun(self) -> bool:
@@ -79,6 +81,18 @@ class SaveRules:
                 step=newest[1],
             )
         self._is_begun = True
+
+    def warn_of_shares(self, data: object, world_size: int) -> None:
+        """Warn, once, where every rank takes whole batches, and so each sample comes to all."""
+        if isinstance(data, SampleOrder) and data.world_size == 1 < world_size:
+            if not self._has_warned:
+                _logger.warning(
+                    "training %r: SampleOrder was made for one rank and there are %d: each takes "
+                    "every sample; give it rank= and world_size=, or ignore this if that is meant",
+                    self._training,
+                    world_size,
+                )
+            self._has_warned = True
 
     def check(self, step: int, parts: frozenset[str]) -> None:
         """Raises `CheckpointError` where the step goes back; warns of what is left out."""

@@ -11,7 +11,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint 
 from eventlog.errors import CheckpointError, ConfigError  # noqa: E402
 from eventlog.log import SessionFilter  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
+from snapshots.sample_order import SampleOrder  # noqa: E402
 from snapshots.sets.members import joined_sessions  # noqa: E402
+from snapshots.sets.save_rules import SaveRules  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 
@@ -196,3 +198,16 @@ def test_a_fork_of_a_training_has_no_sets_of_its_own(tmp_path: Path) -> None:
         with ws.training("trial") as run:
             assert run.restore_latest(**STATE) is None
             run.checkpoint(1, **STATE)
+
+
+def test_an_order_for_one_rank_among_several_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Two ranks took the same samples, all of them twice, without a word."""
+    rules = SaveRules("run", fresh=False)
+    with caplog.at_level(logging.WARNING, "steplog.training"):
+        for data in (SampleOrder(9, batch_size=3, seed=1, world_size=2), {"at": 1}, None):
+            rules.warn_of_shares(data, 2)
+        rules.warn_of_shares(SampleOrder(9, batch_size=3, seed=1), 1)
+        assert not caplog.records
+        rules.warn_of_shares(SampleOrder(9, batch_size=3, seed=1), 2)
+        rules.warn_of_shares(SampleOrder(9, batch_size=3, seed=1), 2)
+    assert caplog.text.count("each takes every sample") == 1
