@@ -99,7 +99,8 @@ def test_a_branch_of_an_older_session_knows_all(path: Path, older: EventChain) -
             branch.forked(LineHead("s", step, 1, older.events[step].digest))
             append_all(log, branch.events)
             info = log.session_info(f"b{step}")
-            assert (info.training_session, info.training_known) == ("run-1", True)
+            # A branch is of its parent's training only if its fork says so.
+            assert (info.training_session, info.training_known) == (None, True)
             assert info.policies == (("1", "2", "3") if step > 400 else ("1", "2"))
         assert list(log.find_damage()) == []
 
