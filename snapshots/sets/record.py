@@ -1,7 +1,7 @@
 """What makes a checkpoint a checkpoint set: the cut of the log it stands at, and who stood where.
 
 The field `set` of a manifest. Read strictly, as all of a manifest is; whole without any log.
-`set_positions` reads it from a log, `set_journal` tells the log of it.
+`positions` reads it from a log, `journal` tells the log of it.
 """
 
 from collections.abc import Mapping
