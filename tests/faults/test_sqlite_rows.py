@@ -28,13 +28,17 @@ def path(tmp_path: Path) -> Path:
 
 
 def spoil_order(path: Path) -> None:
-    """Zero one byte of the root page of `head`: its last row comes as an empty one, number 0."""
+    """Point the last row of the root page of `head` into the page's unused middle, which is zeros.
+
+    It comes as an empty row, number 0. (Only the pointer's higher byte was zeroed: where it led to
+    then hung on how long the rows are.)
+    """
     db = sqlite3.connect(path)
     root = db.execute("SELECT rootpage FROM sqlite_master WHERE name='head'").fetchone()[0]
     db.close()
     with path.open("rb+") as file:
         file.seek((root - 1) * PAGE_BYTES + 16)
-        file.write(b"\0")
+        file.write(b"\1\0")
 
 
 def test_head_rows_that_lead_back_to_the_first_end_a_check_and_a_listing(path: Path) -> None:
