@@ -8,6 +8,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from eventlog.canonical import decode, encode
@@ -51,6 +52,12 @@ class Content(NamedTuple):
 
     media_type: str
     data: bytes | BlobRef
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 (32 bytes) of its bytes: the same whether they stand here or in a blob."""
+        data = self.data
+        return data.digest if isinstance(data, BlobRef) else sha256(data).digest()
 
     @classmethod
     def of_value(cls, value: object) -> "Content":

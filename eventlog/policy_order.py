@@ -6,8 +6,9 @@ lies in.
 """
 
 import re
-from operator import index
 from typing import Final
+
+from eventlog.whole_number import whole_number
 
 _NUMBERED: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:~([1-9][0-9]*))?")
 _DIGITS_MAX: Final = 64
@@ -18,12 +19,12 @@ def policy_text(policy: str | int | None) -> str | None:
     """A version as events name it: `12` for the number 12. Raises `TypeError` for anything else."""
     if policy is None or type(policy) is str:
         return policy
-    try:
-        if isinstance(policy, bool):
-            raise TypeError
-        return str(policy) if isinstance(policy, str) else str(index(policy))
-    except TypeError:
-        raise TypeError(f"a policy version is a str or an int, not {policy!r}") from None
+    if isinstance(policy, str):
+        return str(policy)
+    number = whole_number(policy)
+    if number is None:
+        raise TypeError(f"a policy version is a str or an int, not {policy!r}")
+    return str(number)
 
 
 def is_in_range(version: str, least: str | None, most: str | None) -> bool:

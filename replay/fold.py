@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Final
 
 from eventlog.canonical import decode, encode
-from eventlog.content import BlobRef, Content
+from eventlog.content import Content
 from eventlog.errors import DivergenceError, IntegrityError
 from eventlog.event import Event, SessionSeeded, StateChange, StateUnknown
 from eventlog.keeping.kept_records import decode_record
@@ -35,10 +35,7 @@ def initial_state(seed: Event) -> Content | None:
 def initial_digest(seed: Event) -> bytes | None:
     """The digest of the state that a session began with; None where none was recorded."""
     initial = initial_state(seed)
-    if initial is None:
-        return None
-    data = initial.data
-    return data.digest if isinstance(data, BlobRef) else sha256(data).digest()
+    return None if initial is None else initial.digest
 
 
 class Fold:

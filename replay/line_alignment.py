@@ -13,7 +13,6 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
 from typing import Final, NamedTuple, TypeAlias
 
 from eventlog.canonical import decode
@@ -254,7 +253,4 @@ def _shown_value(media_type: str, data: bytes) -> object:
 
 
 def _content_digest(content: Content | None) -> str:
-    if content is None:
-        return ""
-    data = content.data
-    return (data.digest if isinstance(data, BlobRef) else sha256(data).digest()).hex()
+    return "" if content is None else content.digest.hex()

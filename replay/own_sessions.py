@@ -8,12 +8,7 @@ from typing import Final
 from eventlog.errors import ConfigError
 from eventlog.log import SessionInfo
 from snapshots.sets.journal import TRAINING
-from snapshots.sets.members import OWN_PREFIX
-
-
-def is_own(environment: str) -> bool:
-    """Whether sessions of this environment hold steplog's own books."""
-    return environment.startswith(OWN_PREFIX)
+from snapshots.sets.members import OWN_PREFIX, is_own
 
 
 def users_environment(environment: str) -> str:

@@ -7,7 +7,6 @@ lists and reads, a replayer folds, this decodes.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import index
 
 from eventlog.call_view import CallRow, pair_calls
 from eventlog.content import Content, read_content
@@ -15,6 +14,7 @@ from eventlog.errors import SessionNotFoundError
 from eventlog.event import Event
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, LogRecord, SessionFilter, SessionInfo
+from eventlog.whole_number import whole_number
 from replay.difference import Difference
 from replay.replayer import Replayed, Replayer
 from replay.session_difference import compare_places
@@ -92,12 +92,10 @@ class Recorded:
 
 def step_number(step: object) -> int:
     """A step as it was given, where it is a whole number (also of numpy). Raises `TypeError`."""
-    try:
-        if isinstance(step, bool):
-            raise TypeError
-        return index(step)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"a step is an int, not {step!r}") from None
+    number = whole_number(step)
+    if number is None:
+        raise TypeError(f"a step is an int, not {step!r}")
+    return number
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from replay.ended_sessions import (
     closing_batch,
     read_ended,
 )
-from replay.own_sessions import is_own
+from snapshots.sets.members import is_own
 
 REASON: Final = "voiding"
 """The reason that the claim gives: an open session that ends with it was left half voided."""

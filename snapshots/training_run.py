@@ -183,9 +183,8 @@ class TrainingRun(PolicyVersions):
         require_alike(trained, tree, self._ranks)
         self._rules.warn_of_shares(data, self._ranks.world_size)
         if not self._config.dist_checkpoint:
-            tree = gathered(tree)
-        if self._ranks.rank > 0 and not self._config.dist_checkpoint:
-            tree = {}
+            whole = gathered(tree)
+            tree = whole if self._ranks.rank == 0 else {}
         request = SetRequest(number, sessions, parts, None, self._policy, self._config.async_save)
         return self._sets.save(request, tree, own, self._rules, self._recorder)
 

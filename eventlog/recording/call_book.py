@@ -7,7 +7,7 @@ from collections import OrderedDict
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from eventlog.content import BlobRef, Content
+from eventlog.content import Content
 from eventlog.errors import ConfigError, StepConflictError, StepNotFoundError
 from eventlog.event import Event, ToolCalled, ToolReturned
 
@@ -174,7 +174,5 @@ def _hash_of(key: str) -> bytes:
 
 def _fingerprint(body: ToolCalled) -> bytes:
     """Of tool and argument bytes; the same whether these stand in the event or in a blob."""
-    data = body.arguments.data
-    digest = data.digest if isinstance(data, BlobRef) else sha256(data).digest()
     tool = sha256(body.tool.encode("utf-8", "surrogatepass")).digest()
-    return sha256(tool + digest).digest()[:_FINGERPRINT_BYTES]
+    return sha256(tool + body.arguments.digest).digest()[:_FINGERPRINT_BYTES]

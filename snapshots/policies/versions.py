@@ -9,7 +9,6 @@ after the set that a training was restored to belongs to a past that was given u
 and stands no more. Folding is pure; reading needs only the log.
 """
 
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -29,6 +28,7 @@ from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, LogRecord, SessionFilter
 from eventlog.recorder import SessionRecorder
 from eventlog.recording.event_batch import EventBatch
+from eventlog.whole_number import whole_number
 from snapshots.checkpoint_store import STEP_MAX
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.sets.journal import RESTORED, TRAINING, session_of_set
@@ -171,15 +171,13 @@ def label_of(published: Iterable[Published], version: int, manifest: str, attemp
 
 def require_version(version: object) -> int:
     """`version` as a number. Raises `ConfigError` where it is none of 0 to `VERSION_MAX`."""
-    try:
-        if not isinstance(version, bool) and 0 <= operator.index(version) <= VERSION_MAX:  # type: ignore[arg-type]
-            return operator.index(version)  # type: ignore[arg-type]
-    except TypeError:
-        pass
-    raise ConfigError(
-        f"a policy version is a number of 0 to {VERSION_MAX}, not {version!r}",
-        hint="count them: the training step does too",
-    )
+    number = whole_number(version)
+    if number is None or not 0 <= number <= VERSION_MAX:
+        raise ConfigError(
+            f"a policy version is a number of 0 to {VERSION_MAX}, not {version!r}",
+            hint="count them: the training step does too",
+        )
+    return number
 
 
 def record_publication(

@@ -57,9 +57,7 @@ class BegunSet(NamedTuple):
     """A set that the log knows of, and does not hold for committed yet."""
 
     set_id: str
-    training: str
     training_step: int
-    cut: Cut
     head: LineHead
     root: MerkleRoot
 
@@ -85,7 +83,7 @@ def begin_set(log: EventLog, set_id: str, training: str, training_step: int, cut
     )
     batch.add(CheckpointBegun(training, training_step, cut.as_names()), ACTOR)
     batch.append_to(log)
-    return BegunSet(set_id, training, training_step, cut, batch.head, batch.root)
+    return BegunSet(set_id, training_step, batch.head, batch.root)
 
 
 def commit_set(log: EventLog, begun: BegunSet, manifest_digest: str) -> None:

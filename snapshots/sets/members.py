@@ -82,6 +82,11 @@ class Members:
             )
 
 
+def is_own(environment: str) -> bool:
+    """Whether sessions of this environment hold steplog's own books."""
+    return environment.startswith(OWN_PREFIX)
+
+
 def named_sessions(session_ids: Iterable[str]) -> list[str]:
     """The ids as a caller gave them. Raises `TypeError` for what are none."""
     if isinstance(session_ids, str):
@@ -110,7 +115,7 @@ def joined_sessions(by_rank: list[list[str] | None]) -> list[str] | None:
 def members_of(log: EventLog, training: str) -> Iterator[SessionInfo]:
     """The training's sessions, steplog's own left out, in the order they began."""
     for info in log.list_sessions(SessionFilter(training_session=training)):
-        if not info.environment.startswith(OWN_PREFIX):
+        if not is_own(info.environment):
             yield info
 
 
@@ -137,7 +142,7 @@ def unvoided_by(log: EventLog, record: SetRecord) -> Iterator[str]:
 
 def _named_position(log: EventLog, name: str, cut: Cut) -> SessionPosition:
     info = log.session_info(name)
-    if info.environment.startswith(OWN_PREFIX):
+    if is_own(info.environment):
         raise CheckpointError(
             f"session {name!r} is one of steplog's own ({info.environment}): a restore would "
             "take it from whoever trains",

@@ -3,12 +3,12 @@
 The log proves that a note is as it was written, not that we wrote it: anybody may annotate.
 """
 
-import operator
 import re
 
 from eventlog.content import read_content
 from eventlog.errors import CheckpointError
 from eventlog.event import Annotated, Event
+from eventlog.whole_number import whole_number
 from snapshots.checkpoints.manifest import CheckpointRef, check_id
 
 
@@ -34,13 +34,10 @@ class NoteFields:
 
     def number(self, name: str) -> int:
         """A whole number from 0 on."""
-        value = self._value.get(name)
-        try:
-            if not isinstance(value, bool) and operator.index(value) >= 0:  # type: ignore[arg-type]
-                return operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            pass
-        raise self.refusal(f"{name!r} is no number from 0 on")
+        number = whole_number(self._value.get(name))
+        if number is None or number < 0:
+            raise self.refusal(f"{name!r} is no number from 0 on")
+        return number
 
     def ref(self, id_name: str = "checkpoint") -> CheckpointRef:
         """The checkpoint that it names."""

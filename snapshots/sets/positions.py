@@ -6,10 +6,8 @@ sets, and by whoever compares one with its log.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
 from typing import Final, NamedTuple
 
-from eventlog.content import BlobRef
 from eventlog.cut import Cut
 from eventlog.errors import CheckpointError
 from eventlog.event import SessionSeeded, StateChange, StateUnknown
@@ -152,11 +150,7 @@ def _state_digest(log: EventLog, info: SessionInfo, standing: _Standing) -> byte
 def _initial_digest(record: LogRecord) -> bytes | None:
     body = decode_record(record).body
     initial = body.initial_state if isinstance(body, SessionSeeded) else None
-    if initial is None:
-        return None
-    return (
-        initial.data.digest if isinstance(initial.data, BlobRef) else sha256(initial.data).digest()
-    )
+    return None if initial is None else initial.digest
 
 
 def _fork_event(log: EventLog, info: SessionInfo, cut: Cut) -> bytes | None:

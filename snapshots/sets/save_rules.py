@@ -5,12 +5,12 @@ out: each is committed without an error, and found when it is restored.
 """
 
 import logging
-import operator
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, ConfigError
 from eventlog.training_facts import TRAINING_STEP_MAX
+from eventlog.whole_number import whole_number
 from snapshots.sample_order import SampleOrder
 from snapshots.sets.record import AdoptedFolder
 
@@ -19,12 +19,9 @@ _logger: Final = logging.getLogger("steplog.training")
 
 def require_step(step: object) -> int:
     """A training step as a number. Raises `TypeError`; `ConfigError` where it is out of bounds."""
-    try:
-        if isinstance(step, bool):
-            raise TypeError
-        number = operator.index(step)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"a training step is an int, not {step!r}") from None
+    number = whole_number(step)
+    if number is None:
+        raise TypeError(f"a training step is an int, not {step!r}")
     if not 0 <= number <= TRAINING_STEP_MAX:
         raise ConfigError(
             f"a training step is 0 to {TRAINING_STEP_MAX}, not {number}", hint="count them from 0"
