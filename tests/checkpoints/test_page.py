@@ -95,6 +95,12 @@ def test_the_branches_adopted_folders_and_policy_versions_of_the_page(tmp_path: 
         run_block(block, tmp_path)
 
 
+SEEN = """\
+        with open(f"taken-{rank}", "a", encoding="utf-8") as taken:
+            print(json.dumps([rank, step, batch]), file=taken)
+"""
+
+
 @pytest.mark.parametrize("wrap", WRAPPED)
 def test_the_script_of_two_ranks_goes_on_when_it_is_run_again(tmp_path: Path, wrap: str) -> None:
     """A newcomer gave SampleOrder no rank, which stood on no page: both took every sample."""
@@ -104,8 +110,8 @@ def test_the_script_of_two_ranks_goes_on_when_it_is_run_again(tmp_path: Path, wr
     script = found[1].replace("DistributedDataParallel(model)", wrap)
     script = script.replace("model = fully_shard", "fully_shard")
     script = script.replace("import steplog\n", f"import steplog\n{FULLY_SHARD}\n", 1)
-    seen = "        print(json.dumps([rank, step, batch]), flush=True)\n        loss = model("
-    script = "import json\n" + script.replace("        loss = model(", seen)
+    assert "        loss = model(" in script
+    script = "import json\n" + script.replace("        loss = model(", f"{SEEN}        loss = model(")
     assert "while step < 8:" in script
     first = ran_by_torchrun(script.replace("while step < 8:", "while step < 6:"), tmp_path)
     again = ran_by_torchrun(script, tmp_path)
@@ -116,7 +122,12 @@ def test_the_script_of_two_ranks_goes_on_when_it_is_run_again(tmp_path: Path, wr
 
 
 def ran_by_torchrun(script: str, folder: Path) -> list[list[Any]]:
-    """What each rank took at each step, sorted."""
+    """What each rank took at each step, sorted.
+
+    Each rank tells it in a file of its own: lines that two processes print on one pipe can mix.
+    """
+    for told in folder.glob("taken-*"):
+        told.unlink()
     (folder / "train.py").write_text(script, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"],
@@ -128,7 +139,9 @@ def ran_by_torchrun(script: str, folder: Path) -> list[list[Any]]:
         env={**os.environ, "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": LOOPBACK},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+    told = sorted(folder.glob("taken-*"))
+    assert len(told) == 2
+    return sorted(json.loads(line) for file in told for line in file.read_text().splitlines())
 
 
 PUBLISHING = """
