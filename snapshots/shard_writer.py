@@ -28,6 +28,7 @@ from eventlog.canonical import encode
 from eventlog.errors import CheckpointError, ValueNotEncodableError
 from eventlog.version import VERSION
 from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
+from snapshots.checkpoints.generations import WHOLE, next_rest
 from snapshots.checkpoints.manifest import (
     NAME_CHARACTERS_MAX,
     VALUE_BYTES_MAX,
@@ -47,9 +48,6 @@ from snapshots.shards.tensor_bytes import bytes_of, dtype_name
 THREADS: Final = 4
 """Threads that encode, hash and write, for each rank; while some wait for the disk, others work."""
 THREADS_MAX: Final = 64
-GENERATIONS_MAX: Final = 32
-"""A checkpoint with differences rests on one at most so many saves before it, by at most 5 steps:
-save k is stored against save k & (k - 1), so the way to a whole one is as long as k has bits."""
 
 _logger: Final = logging.getLogger("steplog.checkpoints")
 
@@ -175,9 +173,12 @@ class ShardWriter(StorageWriter):
                 "plans must not be cached",
             )
         head = self._store.head()
-        ancestor, generation = self._ancestor_of(head) if self._asked.delta else (None, 0)
+        above = self._reader_of(head) if self._asked.delta else None
+        rest = WHOLE
+        if head is not None and above is not None:
+            rest = next_rest(head, [above.manifest, *above.ancestors])
         self._ticket = SaveTicket(
-            self._id or token_hex(8), self._asked.step, len(plans), head, ancestor, generation
+            self._id or token_hex(8), self._asked.step, len(plans), head, *rest
         )
         # A save that is killed from here on is seen: a folder without a manifest.
         made = self._store.begin_checkpoint(self._asked.step, self._ticket.id)
@@ -233,21 +234,6 @@ class ShardWriter(StorageWriter):
             self._store.abandon_checkpoint(begun.step, begun.id)
         except CheckpointError as error:  # The save's own end is what its caller is to hear of.
             _logger.warning("the folder of a save that was given up stays: %s", error)
-
-    def _ancestor_of(self, head: CheckpointRef | None) -> tuple[CheckpointRef | None, int]:
-        """The checkpoint that the next save with differences rests on, and its generation."""
-        reader = self._reader_of(head)
-        if head is None or reader is None:
-            return None, 0
-        line = [reader.manifest, *reader.ancestors]
-        generation = reader.manifest.generation + 1
-        if generation >= GENERATIONS_MAX:
-            return None, 0
-        refs = [head, *(one.ancestor for one in line if one.ancestor is not None)]
-        for ref, one in zip(refs, line, strict=True):
-            if one.generation == generation & (generation - 1):
-                return ref, generation
-        return None, 0
 
     def _reader_of(self, ref: CheckpointRef | None) -> PartReader | None:
         """What is stored already; None where it cannot be read: a save must not fail for that."""

@@ -56,6 +56,7 @@ PURE = [
     "eventlog/standing_line.py",
     "eventlog/state_patch.py",
     "eventlog/training_facts.py",
+    "snapshots/checkpoints/generations.py",
     "snapshots/consumed_samples.py",
     "snapshots/policy.py",
     "snapshots/save_schedule.py",
