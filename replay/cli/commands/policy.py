@@ -1,6 +1,7 @@
 """`steplog policy`: the policy versions that trainings published, and going back to one."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -31,6 +32,13 @@ COLUMNS: Final = {
     "WHY": lambda one: str(one["reason"] or NOTHING),
 }
 
+FolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder", metavar="DIR", help="Where ws.training(checkpoints=DIR) keeps its checkpoints."
+    ),
+]
+
 MINOR: Final = ("WHY", "KEPT", "CHECKPOINT", "PUBLISHED", "STEP", "TRAINING")
 
 
@@ -48,6 +56,7 @@ def list_versions(
     training: Annotated[
         str | None, typer.Argument(metavar="TRAINING", help="Of this training; all without it.")
     ] = None,
+    folder: FolderOption = None,
 ) -> None:
     """List policy versions, in the order they were published.
 
@@ -61,7 +70,7 @@ def list_versions(
     output = Output.of(context)
     with opened(context) as ws:
         names = _trainings(ws) if training is None else iter([training])
-        rows = (row for name in names for row in _rows(ws, output, name))
+        rows = (row for name in names for row in _rows(ws, output, name, folder))
         output.print_records(rows, COLUMNS, "no policy version was published", minor=MINOR)
 
 
@@ -73,6 +82,7 @@ def rollback(
     training: Annotated[
         str | None, typer.Option(help="The training; not needed where there is only one.")
     ] = None,
+    folder: FolderOption = None,
 ) -> None:
     """Put an earlier policy version in use again.
 
@@ -89,7 +99,9 @@ def rollback(
     output = Output.of(context)
     with opened(context) as ws:
         name = _only_training(ws) if training is None else training
-        went = roll_back(ws.log, _store(ws, name), name, version, reason, clock_us=wall_clock_us)
+        went = roll_back(
+            ws.log, _store(ws, name, folder), name, version, reason, clock_us=wall_clock_us
+        )
     found = went.version
     if output.as_json:
         output.print_json(
@@ -114,8 +126,8 @@ def rollback(
     )
 
 
-def _rows(ws: Workspace, output: Output, training: str) -> Iterator[Row]:
-    store = _store(ws, training)
+def _rows(ws: Workspace, output: Output, training: str, folder: Path | None) -> Iterator[Row]:
+    store = _store(ws, training, folder)
     damage: list[CheckpointError] = []
     kept = set(store.list_checkpoints(report=damage.append))
     for error in damage:
@@ -134,8 +146,15 @@ def _rows(ws: Workspace, output: Output, training: str) -> Iterator[Row]:
         yield policy_row(training, one, head=head == one.ref, kept=one.ref in kept)
 
 
-def _store(ws: Workspace, training: str) -> CheckpointStore:
-    return CheckpointStore(ws.folder / "checkpoints", track_of_policies(training))
+def _store(ws: Workspace, training: str, folder: Path | None) -> CheckpointStore:
+    if folder is None:
+        return CheckpointStore(ws.checkpoints.folder, track_of_policies(training))
+    if not folder.is_dir():
+        raise ConfigError(
+            f"there is no folder {folder}",
+            hint="name the one that ws.training was given as checkpoints=",
+        )
+    return CheckpointStore(folder, track_of_policies(training))
 
 
 def _trainings(ws: Workspace) -> Iterator[str]:

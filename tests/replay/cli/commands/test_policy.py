@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -120,6 +121,28 @@ def test_what_a_kill_left_is_told_and_completed(versions: Command) -> None:
     row = versions.row("policy", "rollback", "1", "--reason", "r")
     assert (row["session"], row["moved"]) == (None, True)
     assert listed(versions)[0] == ("1", True, True, True)
+
+
+def test_versions_that_lie_outside_the_workspace_are_found_in_their_folder(
+    steplog: Command, tmp_path: Path
+) -> None:
+    """`ws.training(checkpoints=DIR)`: shown as not kept, and none could be gone back to."""
+    folder = tmp_path / "elsewhere"
+    with steplog.open() as ws, training_session(ws, "run-1") as run:
+        track = CheckpointStore(folder, track_of_policies("run-1"))
+        for version in (1, 2):
+            kept = write_checkpoint(track, version * 10, {"w": bytes([version]) * 500})
+            record_publication(run, version, str(version), kept)
+    there = ("--folder", str(folder))
+    elsewhere = steplog("--json", "policy", "list")
+    assert [row["kept"] for row in elsewhere.rows] == [False, False]
+    assert [kept for *_, kept in listed(steplog, *there)] == [True, True]
+    row = steplog.row("policy", "rollback", "1", "--reason", "r", *there)
+    assert (row["label"], row["moved"]) == ("1", True)
+    assert listed(steplog, *there)[0] == ("1", True, True, True)
+    ran = steplog("policy", "list", "--folder", str(tmp_path / "nowhere"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "ws.training was given as checkpoints=" in ran.err
 
 
 def _none(command: Command) -> None:
