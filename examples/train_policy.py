@@ -158,7 +158,7 @@ def train(rank: int, place: str, steps: int, meeting: str) -> None:
         done, names = (restored.step, restored.progress) if restored else (0, [])
         if rank == 0:
             if restored:
-                print(f"restored the set after step {done}: {restored.set_id}", flush=True)
+                tell(f"restored the set after step {done}: {restored.set_id}")
             begun_after = steplog.SessionFilter(
                 training_session=TRAINING, training_step_min=done + 1
             )
@@ -185,8 +185,8 @@ def train(rank: int, place: str, steps: int, meeting: str) -> None:
                     step, **parts, progress=[one.session.session_id for one in rollouts]
                 )
     if rank == 0:
-        print("weights", sha256_of(policy.state_dict()))
-        print("optimizer", sha256_of(optimizer.state_dict()["state"]), flush=True)
+        tell(f"weights {sha256_of(policy.state_dict())}")
+        tell(f"optimizer {sha256_of(optimizer.state_dict()['state'])}")
     dist.destroy_process_group()
 
 
@@ -210,7 +210,13 @@ def update(
         one.copy_(summed.view_as(one) / count)
     optimizer.step()
     if rank == 0:
-        print(f"step {step}: reward {reward / count:.2f}", flush=True)
+        tell(f"step {step}: reward {reward / count:.2f}")
+
+
+def tell(line: str) -> None:
+    """Print it in one write: the lines of the ranks and the launcher never mix, nor end halfway."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def sha256_of(tree: object) -> str:
@@ -237,19 +243,17 @@ def launch(place: str, steps: int) -> int:
         try:
             for number, one in enumerate(ranks):
                 one.start()
-                print(f"rank {number} is process {one.pid}", flush=True)
+                tell(f"rank {number} is process {one.pid}")
             running = {one.sentinel: one for one in ranks}
             while running:
-                for ended in wait(running):
-                    one = running.pop(ended)
+                ended = [running.pop(one) for one in wait(running)]
+                for one in ended:
                     one.join()
-                    if one.exitcode != 0:
-                        print(
-                            f"rank {ranks.index(one)} ended with {one.exitcode}: "
-                            "run the same command again",
-                            flush=True,
-                        )
-                        return 1
+                bad = [(one.exitcode, ranks.index(one)) for one in ended if one.exitcode]
+                if bad:
+                    code, number = min(bad)  # A signal is below 0, and what the other failed of.
+                    tell(f"rank {number} ended with {code}: run the same command again")
+                    return 1
         finally:
             for one in ranks:
                 one.kill()

@@ -3,12 +3,14 @@
 Bar: resumed 3 times against never stopped, for >= 50 steps; 0 samples skipped, 0 twice.
 """
 
+import io
 import os
 import random
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from tests.support.scale import FULL, scaled
 pytest.importorskip("torch", reason="torch is not installed: no policy is trained")
 
 import steplog
+from examples import train_policy
 from examples.kill_training import TASKS, Ending, history, samples
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.tracks import track_of_training
@@ -179,6 +182,40 @@ def test_killed_at_one_point_again_and_again(
     runs = run_killed(tmp_path / "trained", kills)
     assert len(runs) == len(kills) + 1
     require_same(told, tmp_path / "trained" / "workspace", runs[-1])
+
+
+class Writes(io.RawIOBase):
+    """What a process writes on a pipe, write by write."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.seen.append(bytes(data))
+        return len(self.seen[-1])
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+def test_a_line_is_one_write_so_that_no_other_comes_into_it(
+    monkeypatch: pytest.MonkeyPatch, unbuffered: bool
+) -> None:
+    """With PYTHONUNBUFFERED `print` writes a line and its end apart: two ranks' lines mixed."""
+    written = Writes()
+    stdout = io.TextIOWrapper(
+        written if unbuffered else io.BufferedWriter(written),  # type: ignore[arg-type]
+        write_through=unbuffered,
+    )
+    monkeypatch.setattr(sys, "stdout", stdout)
+    train_policy.tell("step 3: reward 0.50")
+    train_policy.tell("step 4: reward 0.75")
+    assert written.seen == [b"step 3: reward 0.50\n", b"step 4: reward 0.75\n"]
+
+
+def test_the_program_prints_by_whole_lines_alone() -> None:
+    assert "print(" not in (ROOT / "examples" / "train_policy.py").read_text()
 
 
 def test_the_demo_knows_the_program() -> None:
