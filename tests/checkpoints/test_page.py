@@ -111,7 +111,9 @@ def test_the_script_of_two_ranks_goes_on_when_it_is_run_again(tmp_path: Path, wr
     script = script.replace("model = fully_shard", "fully_shard")
     script = script.replace("import steplog\n", f"import steplog\n{FULLY_SHARD}\n", 1)
     assert "        loss = model(" in script
-    script = "import json\n" + script.replace("        loss = model(", f"{SEEN}        loss = model(")
+    script = "import json\n" + script.replace(
+        "        loss = model(", f"{SEEN}        loss = model("
+    )
     assert "while step < 8:" in script
     first = ran_by_torchrun(script.replace("while step < 8:", "while step < 6:"), tmp_path)
     again = ran_by_torchrun(script, tmp_path)
@@ -129,8 +131,9 @@ def ran_by_torchrun(script: str, folder: Path) -> list[list[Any]]:
     for told in folder.glob("taken-*"):
         told.unlink()
     (folder / "train.py").write_text(script, encoding="utf-8")
+    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"]  # on a free port
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"],
+        [sys.executable, "-m", *launch, "train.py"],
         cwd=folder,
         capture_output=True,
         text=True,

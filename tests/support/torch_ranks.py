@@ -37,6 +37,7 @@ from tests.support.torch_states import bytes_of, emptied, fingerprint, first_err
 
 Rank = Callable[[int], None]
 
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 SAVE_WORLD = 4
 LOAD_WORLDS = (1, 2, 3, 8)
 
@@ -59,6 +60,8 @@ def run_world(size: int, folder: Path, rank_of: Rank) -> None:
 
 def start_world(size: int, folder: Path, rank_of: Rank) -> list[int]:
     """Begin them; returns their process ids."""
+    # Gloo would take the address that the machine's name has: none, or one that is slow to find.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     meeting = folder / f".meeting-{time.monotonic_ns()}"
     folder.mkdir(parents=True, exist_ok=True)
     return [_fork_rank(rank, size, meeting, rank_of) for rank in range(size)]
