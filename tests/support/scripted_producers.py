@@ -15,7 +15,8 @@ Without an entry a commit succeeds, but for records that `refuses` holds for.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from eventlog.kafka.client import OutgoingRecord, TopicDescription, TopicProducer
 from eventlog.kafka.client_errors import (
@@ -25,9 +26,24 @@ from eventlog.kafka.client_errors import (
     ProducerFenced,
     RecordsRefused,
 )
+from eventlog.kafka_log import KafkaLog
 from tests.support.topic import FakeClient, FakeTopic, FakeTransaction
 
 Step = str | Callable[[Sequence[OutgoingRecord]], str | None]
+
+
+@contextmanager
+def given_s(log: KafkaLog, deadline_s: float) -> Iterator[None]:
+    """Within, what the log is asked for is due so soon.
+
+    Before and after it has time enough: a machine that is busy is slow at what is no wait, too.
+    """
+    claiming, usual_s = log._here().claiming, log.append_deadline_s
+    log.append_deadline_s = claiming._deadline_s = deadline_s
+    try:
+        yield
+    finally:
+        log.append_deadline_s = claiming._deadline_s = usual_s
 
 
 class ScriptedClient(FakeClient):

@@ -30,7 +30,7 @@ def open_log(
     """Opens a log in the topic: `open_log(deadline_s=..., client=...)`; closed after the test."""
     opened: list[KafkaLog] = []
 
-    def open_one(deadline_s: float = 5.0, client: ScriptedClient = client) -> KafkaLog:
+    def open_one(deadline_s: float = 60.0, client: ScriptedClient = client) -> KafkaLog:
         monkeypatch.setattr("eventlog.kafka_log.open_client", lambda *_, **__: client)
         folder = tmp_path / f"mirror-{len(opened)}"
         opened.append(KafkaLog(["memory:1"], "events", folder, append_deadline_s=deadline_s))

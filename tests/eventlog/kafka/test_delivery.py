@@ -26,10 +26,11 @@ from eventlog.kafka_log import KafkaLog
 from eventlog.log import Receipt
 from tests.support.events import EventChain
 from tests.support.recorded import append_all, data_of, seeded_chain
-from tests.support.scripted_producers import ScriptedClient
+from tests.support.scripted_producers import ScriptedClient, given_s
 from tests.support.topic import FakeTopic
 
-OpenLog = Callable[..., KafkaLog]
+PATIENCE_S = 20.0
+"""Far above any deadline of these tests, and what a busy machine takes for anything."""
 
 
 def submit(log: KafkaLog, *events: EncodedEvent) -> Future[Receipt]:
@@ -119,17 +120,14 @@ def test_it_is_tried_until_it_succeeds(
     require_line(log, topic, chain)
 
 
-def test_brokers_that_are_away_before_anything_was_sent(
-    open_log: OpenLog, topic: FakeTopic
-) -> None:
-    log = open_log(deadline_s=0.5)
+def test_brokers_that_are_away_before_anything_was_sent(log: KafkaLog, topic: FakeTopic) -> None:
     topic.is_down = True
     chain = EventChain("s")
     seed = chain.seed(writer=log.writer_id)
     began = time.monotonic()
-    with pytest.raises(LogUnavailableError, match="no broker answers"):
+    with given_s(log, 0.5), pytest.raises(LogUnavailableError, match="no broker answers"):
         append_all(log, [seed])
-    assert 0.4 < time.monotonic() - began < 1.5
+    assert 0.4 < time.monotonic() - began < PATIENCE_S
     topic.is_down = False
     append_all(log, [seed])
     require_line(log, topic, chain)
@@ -142,30 +140,30 @@ def test_what_cannot_be_mended_by_waiting_is_told_at_once(
     began = time.monotonic()
     with pytest.raises(ConfigError, match="no such password"):
         append_all(log, [EventChain("s").seed(writer=log.writer_id)])
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < PATIENCE_S
 
 
 @pytest.mark.parametrize("step", ["broken, open", "broken, committed"])
 def test_at_the_deadline_what_was_sent_is_unknown_until_it_is_reconciled(
-    open_log: OpenLog, client: ScriptedClient, topic: FakeTopic, step: str
+    log: KafkaLog, client: ScriptedClient, topic: FakeTopic, step: str
 ) -> None:
-    log = open_log(deadline_s=0.5)
     chain = seeded_chain(log, "s")
     before = len(chain.events)
 
     client.go_away_with(step)
-    answers = together(log, [[chain.call()], [chain.returned()]])
-    for answer in answers:
-        error = answer.exception(10)
-        assert isinstance(error, AppendUncertainError)
-        assert "whether the events are there is unknown" in error.message
-    # The session is blocked, and no other.
-    with pytest.raises(AppendUncertainError, match="an earlier append"):
-        log.append_events("s", [chain.events[-1]], expected_step=chain.head.step - 1)
-    with pytest.raises(LogUnavailableError):
-        append_all(log, [EventChain("t").seed(writer=log.writer_id)])
-    with pytest.raises(LogUnavailableError):
-        log.reconcile("s")
+    with given_s(log, 0.5):
+        answers = together(log, [[chain.call()], [chain.returned()]])
+        for answer in answers:
+            error = answer.exception(PATIENCE_S)
+            assert isinstance(error, AppendUncertainError)
+            assert "whether the events are there is unknown" in error.message
+        # The session is blocked, and no other.
+        with pytest.raises(AppendUncertainError, match="an earlier append"):
+            log.append_events("s", [chain.events[-1]], expected_step=chain.head.step - 1)
+        with pytest.raises(LogUnavailableError):
+            append_all(log, [EventChain("t").seed(writer=log.writer_id)])
+        with pytest.raises(LogUnavailableError):
+            log.reconcile("s")
     client.is_away = False
     receipt = log.reconcile("s")
     assert (receipt is not None) == (step == "broken, committed")
@@ -184,23 +182,19 @@ def test_at_the_deadline_what_was_sent_is_unknown_until_it_is_reconciled(
 
 
 def test_a_broken_producer_that_surely_sent_nothing_leaves_no_doubt(
-    open_log: OpenLog, client: ScriptedClient, topic: FakeTopic
+    log: KafkaLog, client: ScriptedClient, topic: FakeTopic
 ) -> None:
-    log = open_log(deadline_s=0.5)
     chain = seeded_chain(log, "s")
     client.go_away_with("broken, not sent")
-    with pytest.raises(LogUnavailableError):
+    with given_s(log, 0.5), pytest.raises(LogUnavailableError):
         append_all(log, [chain.call()])
     client.is_away = False
     append_all(log, chain.events[-1:])
     require_line(log, topic, chain)
 
 
-def test_many_that_wait_are_answered_when_their_time_is_up(
-    open_log: OpenLog, topic: FakeTopic
-) -> None:
+def test_many_that_wait_are_answered_when_their_time_is_up(log: KafkaLog, topic: FakeTopic) -> None:
     """One try tells of the brokers for all that are due: not one try for each."""
-    log = open_log(deadline_s=0.4)
     chains = [seeded_chain(log, f"s{number}") for number in range(8)]
     topic.is_down = True
     log._here().topic.close()
@@ -210,14 +204,16 @@ def test_many_that_wait_are_answered_when_their_time_is_up(
         return lambda _: lateness.append(time.monotonic() - due)
 
     answers = []
-    for number in range(4_000):
-        chain = chains[number % len(chains)]
-        due = time.monotonic() + 0.4
-        answers.append(submit(log, chain.call()))
-        answers[-1].add_done_callback(note(due))
-    errors = {type(answer.exception(10)) for answer in answers}
+    with given_s(log, 0.4):
+        for number in range(4_000):
+            chain = chains[number % len(chains)]
+            due = time.monotonic() + 0.4
+            answers.append(submit(log, chain.call()))
+            answers[-1].add_done_callback(note(due))
+    errors = {type(answer.exception(PATIENCE_S)) for answer in answers}
     assert errors == {LogUnavailableError}
-    assert max(lateness) < 1.0
+    # One try for each would take minutes.
+    assert max(lateness) < PATIENCE_S
     topic.is_down = False
     chain = EventChain("new")
     append_all(log, [chain.seed(writer=log.writer_id)])
@@ -225,42 +221,38 @@ def test_many_that_wait_are_answered_when_their_time_is_up(
 
 
 def test_one_that_has_time_left_waits_on_when_another_s_is_up(
-    open_log: OpenLog, topic: FakeTopic
+    log: KafkaLog, topic: FakeTopic
 ) -> None:
-    log = open_log(deadline_s=2.0)
     chain, late = seeded_chain(log, "s"), seeded_chain(log, "late")
     topic.is_down = True
     log._here().topic.close()
-    first = submit(log, chain.call())
-    second = submit(log, late.call())
-    time.sleep(1.2)
+    with given_s(log, 0.5):
+        first = submit(log, chain.call())
+        second = submit(log, late.call())
     third = submit(log, late.returned())
-    assert isinstance(first.exception(10), LogUnavailableError)
-    assert isinstance(second.exception(10), LogUnavailableError)
-    time.sleep(0.3)
+    assert isinstance(first.exception(PATIENCE_S), LogUnavailableError)
+    assert isinstance(second.exception(PATIENCE_S), LogUnavailableError)
+    assert not third.done()
     topic.is_down = False
     # It does not follow what is there; that it is judged at all is what it waited for.
-    assert isinstance(third.exception(10), StepConflictError)
+    assert isinstance(third.exception(PATIENCE_S), StepConflictError)
 
 
 def test_those_that_are_due_do_not_wait_for_one_that_has_time_left(
-    open_log: OpenLog, topic: FakeTopic
+    log: KafkaLog, topic: FakeTopic
 ) -> None:
     """They were taken together, and it goes on waiting for the brokers."""
-    log = open_log(deadline_s=2.0)
     chains = [seeded_chain(log, f"s{number}") for number in range(4)]
     topic.is_down = True
     log._here().topic.close()
-    answered_at: list[float] = []
-    began = time.monotonic()
-    due = [submit(log, chain.call()) for chain in chains]
-    for answer in due:
-        answer.add_done_callback(lambda _: answered_at.append(time.monotonic() - began))
-    time.sleep(1.4)
+    with given_s(log, 0.5):
+        due = [submit(log, chain.call()) for chain in chains]
     late = submit(log, chains[0].returned())
-    assert isinstance(late.exception(10), LogUnavailableError)
-    assert len(answered_at) == len(due)
-    assert max(answered_at) < 2.9 < time.monotonic() - began
+    for answer in due:
+        assert isinstance(answer.exception(PATIENCE_S), LogUnavailableError)
+    assert not late.done()
+    topic.is_down = False
+    assert isinstance(late.exception(PATIENCE_S), StepConflictError)
 
 
 def test_a_record_that_is_refused_takes_no_other_with_it(
@@ -427,9 +419,8 @@ def test_a_claim_that_another_made_first_is_no_receipt(
 
 
 def test_a_claim_that_cannot_be_read_back_in_time_is_unknown(
-    open_log: OpenLog, client: ScriptedClient, topic: FakeTopic, other: KafkaLog
+    log: KafkaLog, client: ScriptedClient, topic: FakeTopic, other: KafkaLog
 ) -> None:
-    log = open_log(deadline_s=0.5)
     seeded_chain(log, "own")
     seeded_chain(other, "s")
     other.release("s")
@@ -443,7 +434,7 @@ def test_a_claim_that_cannot_be_read_back_in_time_is_unknown(
         topic.before_fetch = before_fetch
 
     client.script += [committed]
-    with pytest.raises(AppendUncertainError, match="unknown"):
+    with given_s(log, 0.5), pytest.raises(AppendUncertainError, match="unknown"):
         log.take_over(["s"], stands_on={"s": head}, reason="test")
     topic.before_fetch = lambda: None
     topic.is_down = False
