@@ -82,8 +82,8 @@ class _Written(NamedTuple):
 class ShardWriter(StorageWriter):
     """A `StorageWriter` for `torch.distributed.checkpoint.save`; one for each save.
 
-    `step` is the step in training, kept by value. `delta=True` stores what changed since the last
-    checkpoint where that is smaller, as it is for successive versions of a policy. `threads`
+    `step` is the step in training, kept by value. `delta=True` stores what changed since an
+    earlier one where that is smaller, as it is for successive versions of a policy. `threads`
     encode and write in each rank. `checkpoint` is the id, a new one if None; `commit` makes the
     checkpoint of the manifest once all it names is stored, `CheckpointStore.commit_checkpoint` if
     None: of both, rank 0's are used.

@@ -1,6 +1,6 @@
 """Which earlier checkpoint the next save with differences rests on.
 
-Pure. The first save of a line is whole, generation 0; later ones store what changed since an
+Pure. The first save of a chain is whole, generation 0; later ones store what changed since an
 earlier one. Used by the shard writer.
 """
 
@@ -26,15 +26,15 @@ class Rest(NamedTuple):
 WHOLE: Final = Rest(None, 0)
 
 
-def next_rest(head: CheckpointRef, line: list[Manifest]) -> Rest:
+def next_rest(head: CheckpointRef, chain: list[Manifest]) -> Rest:
     """What the save after `head` rests on.
 
-    `line` is the manifest of `head` and those it rests on, the nearest first.
+    `chain` is the manifest of `head` and those it rests on, the nearest first.
     """
-    generation = line[0].generation + 1
+    generation = chain[0].generation + 1
     if generation < GENERATIONS_MAX:
-        refs = [head, *(one.ancestor for one in line if one.ancestor is not None)]
-        for ref, one in zip(refs, line, strict=True):
+        refs = [head, *(one.ancestor for one in chain if one.ancestor is not None)]
+        for ref, one in zip(refs, chain, strict=True):
             if one.generation == _without_last_digit(generation):
                 return Rest(ref, generation)
     return WHOLE

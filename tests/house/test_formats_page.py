@@ -1,6 +1,7 @@
 """`docs/formats.md` says what the code does: its tables and numbers are compared with it."""
 
 import json
+import random
 import re
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -22,7 +23,9 @@ from eventlog.sqlite.schema import APPLICATION_ID, FORMAT, PAGE_BYTES, TABLES
 from eventlog.values.extension_values import DEPTH_MAX, SIZE_BYTES_MAX
 from eventlog.values.type_codecs import PACKAGE_CODECS
 from snapshots.compression import RAW_BYTES_MAX, WINDOW_BYTES_MAX
+from snapshots.random_state import capture_random
 from snapshots.snapshot_store import CHAIN_MAX
+from snapshots.training_state import capture_training_state
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 EVENT = load_schema("eventlog", "event-v1.avsc")
@@ -210,3 +213,24 @@ def test_the_registered_names_of_the_package_are_listed() -> None:
 )
 def test_the_bounds_are_these(sentence: str, figures: list[int]) -> None:
     assert sentence.format(*figures) in PAGE
+
+
+class Counter:
+    """A scheduler, or a data source, as any is: with a state of its own."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": 3}
+
+
+def test_what_a_rank_brings_to_a_set_is_this() -> None:
+    listed = {plain(row[0]) for row in table_under("| Of a rank | Meaning |")}
+    data = capture_training_state(Counter(), Counter(), {"tokens": 1})
+    assert listed == decode(data).keys()
+
+
+def test_the_state_of_the_random_generators_is_this() -> None:
+    listed = {plain(row[0]) for row in table_under("| Of the generators | Meaning |")}
+    caught = capture_random({"own": random.Random(1)})
+    # torch need not be loaded here, and no machine of ours has CUDA.
+    assert caught.keys() <= listed
+    assert listed - caught.keys() <= {"numpy", "torch", "cuda"}
