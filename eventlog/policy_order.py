@@ -1,4 +1,4 @@
-"""Policy versions as sessions name them: their text, and which lie in a range. Pure.
+"""Policy versions as sessions name them: their label, and which lie in a range. Pure.
 
 A version is a text. Those that are whole numbers are compared as such, `9` before `12`; a training
 that went back and published a version again names it `12~2`, which lies in every range that `12`
@@ -10,7 +10,7 @@ from typing import Final
 
 from eventlog.whole_number import whole_number
 
-_NUMBERED: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:~([1-9][0-9]*))?")
+_LABEL: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:~([1-9][0-9]*))?")
 _DIGITS_MAX: Final = 64
 """A longer one is compared as a text: nobody counts so far."""
 
@@ -27,6 +27,20 @@ def policy_text(policy: str | int | None) -> str | None:
     return str(number)
 
 
+def label_parts(text: str) -> tuple[int, int] | None:
+    """Number and attempt of a label: `12` is (12, 0), `12~3` is (12, 3); None for other texts.
+
+    There is one text of each: no leading zeros, and no attempt 0.
+    """
+    found = _LABEL.fullmatch(text) if len(text) <= _DIGITS_MAX else None
+    return None if found is None else (int(found[1]), int(found[2] or 0))
+
+
+def label_text(version: int, attempt: int) -> str:
+    """The label of a version that this attempt published again; 0 is the first time."""
+    return f"{version}~{attempt}" if attempt else str(version)
+
+
 def is_in_range(version: str, least: str | None, most: str | None) -> bool:
     """Whether `version` lies between the two, both included; None is no bound.
 
@@ -39,20 +53,15 @@ def is_in_range(version: str, least: str | None, most: str | None) -> bool:
 
 
 def _reaches(version: str, least: str) -> bool:
-    number, bound = _number_of(version), _number_of(least)
+    number, bound = label_parts(version), label_parts(least)
     if number is None or bound is None:
         return number is None and bound is None and version >= least
     return number >= bound
 
 
 def _stays_within(version: str, most: str) -> bool:
-    number, bound = _number_of(version), _number_of(most)
+    number, bound = label_parts(version), label_parts(most)
     if number is None or bound is None:
         return number is None and bound is None and version <= most
     # Of a version without an attempt all attempts are meant.
     return number[0] <= bound[0] if bound[1] == 0 else number <= bound
-
-
-def _number_of(version: str) -> tuple[int, int] | None:
-    found = _NUMBERED.fullmatch(version) if len(version) <= _DIGITS_MAX else None
-    return None if found is None else (int(found[1]), int(found[2] or 0))

@@ -9,7 +9,6 @@ after the set that a training was restored to belongs to a past that was given u
 and stands no more. Folding is pure; reading needs only the log.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -26,6 +25,7 @@ from eventlog.event import (
 from eventlog.ids import mint_session_id
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog, LogRecord, SessionFilter
+from eventlog.policy_order import label_parts, label_text
 from eventlog.recorder import SessionRecorder
 from eventlog.recording.event_batch import EventBatch
 from eventlog.whole_number import whole_number
@@ -164,9 +164,9 @@ def label_of(published: Iterable[Published], version: int, manifest: str, attemp
         if one.ref.digest == manifest:
             return one.label
     if not same:
-        return str(version)
-    taken = [int(one.label.partition("~")[2] or 0) for one in same]
-    return f"{version}~{max(attempt, 1 + max(taken))}"
+        return label_text(version, 0)
+    taken = [parts[1] for one in same if (parts := label_parts(one.label)) is not None]
+    return label_text(version, max(attempt, 1 + max(taken)))
 
 
 def require_version(version: object) -> int:
@@ -268,12 +268,11 @@ def read_rolled_back(log: EventLog, training: str) -> list[RolledBack]:
 
 def _published(event: Event, *, standing: bool) -> Published:
     fields = NoteFields(event)
-    label = fields.text("label")
-    if re.fullmatch(r"[0-9]+(~[0-9]+)?", label) is None:
-        raise fields.refusal(f"{label[:80]!r} is no label of a version")
-    return Published(
-        fields.number("version"), label, fields.ref(), event.time, event.attempt, standing
-    )
+    version, label = fields.number("version"), fields.text("label")
+    parts = label_parts(label)
+    if parts is None or parts[0] != version:
+        raise fields.refusal(f"{label[:80]!r} is no label of version {version}")
+    return Published(version, label, fields.ref(), event.time, event.attempt, standing)
 
 
 def _given_up(

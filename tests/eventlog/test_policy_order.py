@@ -2,7 +2,7 @@
 
 import pytest
 
-from eventlog.policy_order import is_in_range, policy_text
+from eventlog.policy_order import is_in_range, label_parts, label_text, policy_text
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,22 @@ from eventlog.policy_order import is_in_range, policy_text
 )
 def test_a_range_holds(version: str, least: str | None, most: str | None, expected: bool) -> None:
     assert is_in_range(version, least, most) is expected
+
+
+@pytest.mark.parametrize(
+    ("label", "parts"),
+    [("0", (0, 0)), ("12", (12, 0)), ("12~3", (12, 3)), ("12~30", (12, 30)), ("-1", (-1, 0))],
+)
+def test_a_label_has_one_text(label: str, parts: tuple[int, int]) -> None:
+    assert label_parts(label) == parts
+    assert label_text(*parts) == label
+
+
+@pytest.mark.parametrize(
+    "text", ["", "012", "12~0", "12~03", "12~", "~3", "12~3~4", "12 ", "a", "\u0661", "9" * 65]
+)
+def test_what_is_nearly_a_label_is_none(text: str) -> None:
+    assert label_parts(text) is None
 
 
 def test_a_version_is_a_text_or_a_whole_number() -> None:

@@ -306,6 +306,21 @@ def test_a_note_with_a_wrong_field_is_refused(
         read_history(ws.log, "run-1")
 
 
+@pytest.mark.parametrize("label", ["012", "12~0", "12~03", "13", "13~2", "-12", "12~", ""])
+def test_a_label_that_no_range_of_versions_holds_is_refused(
+    ws: Workspace, run: SessionRecorder, label: str
+) -> None:
+    """`012` was a label of 12 in a note, and no number for `--policy 1..20`: nobody found its
+    sessions.
+    """
+    value = {"version": 12, "checkpoint": "c1", "manifest": "0" * 64, "training_step": 7}
+    run.annotate("policy_published", {**value, "label": "12~3"})
+    assert read_history(ws.log, "run-1")[0].label == "12~3"
+    run.annotate("policy_published", {**value, "label": label})
+    with pytest.raises(CheckpointError, match="is no label of version 12"):
+        read_history(ws.log, "run-1")
+
+
 def test_a_set_of_which_the_log_says_no_cut_is_said(ws: Workspace, run: SessionRecorder) -> None:
     own_session(ws, "checkpoint/set-a", "steplog.checkpoint").close()
     assert not any(isinstance(each.body, CheckpointBegun) for each in ws.events("checkpoint/set-a"))
