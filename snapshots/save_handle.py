@@ -9,15 +9,20 @@ from typing import Final, NamedTuple
 
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 
-Commit = Callable[[Manifest, CheckpointRef | None], CheckpointRef]
-"""How rank 0 makes a checkpoint of a manifest; gets the head that the save began from."""
+Commit = Callable[[Manifest], CheckpointRef]
+"""How rank 0 makes a checkpoint of a manifest, once all that it names is stored."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class SaveEnds(NamedTuple):
-    """What rank 0 does when all is stored, and what when a save has failed; None: as by itself."""
+    """What rank 0 does when all is stored (None: commits it, and moves HEAD), and what where a save
+    has failed."""
 
     commit: Commit | None = None
-    give_up: Callable[[], None] | None = None
+    give_up: Callable[[], None] = _nothing
 
 
 AS_ALONE: Final = SaveEnds()

@@ -163,8 +163,7 @@ class ShardSaver:
         try:
             return self._ranks.agree(lambda: made(_plain_state(state)))
         except BaseException as error:
-            if ends.give_up is not None:
-                ends.give_up()
+            ends.give_up()
             if isinstance(error, SteplogError):
                 raise _failed_save(step, error) from error
             raise
@@ -174,8 +173,7 @@ class ShardSaver:
             return self._saved(state, writer)
         except BaseException:
             writer.abandon()
-            if ends.give_up is not None:
-                ends.give_up()
+            ends.give_up()
             raise
 
     def _saved(self, state: State, writer: ShardWriter) -> CheckpointRef:

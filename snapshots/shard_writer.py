@@ -111,7 +111,7 @@ class ShardWriter(StorageWriter):
         self._asked = _Announced(step, delta)
         self._threads = threads
         self._id = None if checkpoint is None else check_id(checkpoint, "a checkpoint's id")
-        self._commit = commit or _commit_to(self._store)
+        self._commit = commit
         self._ticket: SaveTicket | None = None
         self._committed: CheckpointRef | None = None
         self._begun: SaveTicket | None = None
@@ -218,7 +218,10 @@ class ShardWriter(StorageWriter):
                 )
             written[result.index] = result.storage_data
         manifest = _manifest_of(metadata, written, ticket)
-        self._committed = self._commit(manifest, ticket.head)
+        if self._commit is None:
+            self._committed = self._store.commit_checkpoint(manifest, expected_head=ticket.head)
+        else:
+            self._committed = self._commit(manifest)
         if self._committed.id != ticket.id:
             self.abandon()  # `commit` found that one with the same in it
 
@@ -273,10 +276,6 @@ class ShardWriter(StorageWriter):
         if ancestor is not None:
             base = _same_chunk(ancestor.manifest, item.index, tensor)
         return tuple(tensor.shape), writer.add_chunk(name, raw, item_bytes, base), None
-
-
-def _commit_to(store: CheckpointStore) -> Commit:
-    return lambda manifest, head: store.commit_checkpoint(manifest, expected_head=head)
 
 
 def _canonical_value(name: str, index: MetadataIndex, planner: SavePlanner) -> bytes:

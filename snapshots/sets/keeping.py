@@ -91,7 +91,6 @@ class SetKeeper:
         begun: BegunSet,
         record: SetRecord,
         manifest: Manifest,
-        _head: CheckpointRef | None,
     ) -> CheckpointRef:
         """Make the set of a manifest whose objects are all stored.
 

@@ -70,7 +70,7 @@ class PolicyPublisher:
         require_alike(trained, tree, self._ranks)
         labels: list[str] = []
 
-        def commit(manifest: Manifest, _head: CheckpointRef | None) -> CheckpointRef:
+        def commit(manifest: Manifest) -> CheckpointRef:
             assert recorder is not None, "rank 0 has claimed the training"
             published = read_published(self._log, self._training)
             ref = self._same_before(manifest, number, published)

@@ -149,7 +149,7 @@ def test_an_error_that_nobody_asked_for_is_raised_by_the_next_call(
 def test_a_failed_save_leaves_no_unfinished_folder(tmp_path: Path, disk: Disk, how: str) -> None:
     """`checkpoint check` told it for a day as a save that was killed, or is under way."""
 
-    def refuse(_manifest: Manifest, _head: CheckpointRef | None) -> CheckpointRef:
+    def refuse(_manifest: Manifest) -> CheckpointRef:
         raise CheckpointError("not committed", hint="")
 
     store = CheckpointStore(tmp_path)
