@@ -27,6 +27,7 @@ from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.tracks import track_of_training
 from snapshots.save_handle import SaveHandle
 from snapshots.sets.adopted_folder import hash_folder
+from snapshots.sets.finding import SetFinder
 from snapshots.sets.journal import give_up_open_sets
 from snapshots.sets.keeping import SetKeeper
 from snapshots.sets.restored_set import RestoredSet
@@ -60,6 +61,7 @@ class TrainingRun(PolicyVersions):
         self._store = CheckpointStore(place.folder, track_of_training(name))
         self._rules = SaveRules(name, fresh=fresh)
         self._stage = "made"
+        self._finder = SetFinder(place.log, self._store, name)
         self._keeper = SetKeeper(place.log, self._store, name, config.retention)
         self._recorder = None
 
@@ -106,7 +108,7 @@ class TrainingRun(PolicyVersions):
             self._store, threads=self._config.num_async_workers, timeout_s=self._config.timeout_s
         )
         self._restorer = SetRestorer(self._log, self._store, self._name, self._ranks)
-        self._sets = SetSaver(self._log, self._ranks, self._saver, self._keeper, self._restorer)
+        self._sets = SetSaver(self._log, self._ranks, self._saver, self._keeper, self._finder)
         self._policies = PolicyPublisher(
             PolicyPlace(self._log, self._place.folder, self._name),
             self._ranks,
@@ -225,13 +227,13 @@ class TrainingRun(PolicyVersions):
         trainer has claimed the training or one of its sessions meanwhile.
         """
         self._require_inside()
-        ref = self._ranks.ask(self._restorer.find_latest)
+        ref = self._ranks.ask(self._finder.latest)
         return None if ref is None else self._restore(ref, into)
 
     def restore(self, set_id: str, **into: Any) -> RestoredSet:
         """Bring a set of this training back by its id, also an older one. As `restore_latest`."""
         self._require_inside()
-        ref = self._ranks.ask(lambda: self._restorer.find(set_id))
+        ref = self._ranks.ask(lambda: self._finder.find(set_id))
         return self._restore(ref, into)
 
     def branch_from(self, training: str, set_id: str, **into: Any) -> RestoredSet:
@@ -250,9 +252,10 @@ class TrainingRun(PolicyVersions):
                 hint="restore the set, or branch in a training of another name",
             )
         other = CheckpointStore(self._place.folder, track_of_training(training))
-        restorer = SetRestorer(self._log, other, training, self._ranks)
-        ref = self._ranks.ask(lambda: restorer.find(set_id))
+        finder = SetFinder(self._log, other, training)
+        ref = self._ranks.ask(lambda: finder.find(set_id))
         self._saver.refuse_overlap(ref.training_step)
+        restorer = SetRestorer(self._log, other, training, self._ranks)
         restored = restorer.branch(ref, self._name, self._recorder, into)
         return self._gone_on(restored)
 

@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from eventlog.canonical import decode
-from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from eventlog.errors import CheckpointError
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints.inventory import checkpoints_in_place
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 from snapshots.checkpoints.tracks import pin_of_branch
 from snapshots.random_state import require_random
 from snapshots.sets.adopted_folder import require_unchanged
-from snapshots.sets.journal import RESTORED, is_committed, is_known, note_value, read_notes
+from snapshots.sets.journal import RESTORED, note_value
 from snapshots.sets.members import members_beside, members_of, unvoided_by
 from snapshots.sets.record import RANK_STATES, SetRecord
 from snapshots.sets.restored_set import RestoredSet, SessionsBack
@@ -40,8 +39,6 @@ from snapshots.training_state import (
 )
 
 _logger: Final = logging.getLogger("steplog.training")
-OTHERS_NAMED_MAX: Final = 3
-"""How many other sets the error names where the newest is not whole."""
 
 _TAKEN: Final = ("model", "optimizer", "scheduler", "data", "extra", "generators", "reseed")
 
@@ -79,7 +76,7 @@ class _Into(NamedTuple):
 
 
 class SetRestorer:
-    """Finds and restores the sets of one training. Every rank makes one."""
+    """Restores the sets of one training. Every rank makes one."""
 
     def __init__(self, log: EventLog, store: CheckpointStore, training: str, ranks: Ranks) -> None:
         """`training` is the training whose sets these are."""
@@ -87,66 +84,6 @@ class SetRestorer:
         self._store = store
         self._training = training
         self._ranks = ranks
-
-    def find_latest(self) -> CheckpointRef | None:
-        """The set that was committed or restored last, by the log; None where none ever was.
-
-        Raises `CheckpointIncompleteError` where the log holds one for committed whose files are
-        gone, `CheckpointError` where the files have one that the log does not know: to begin from
-        nothing, or from an older one, would be a silent loss.
-        """
-        self._refuse_unknown_sets()
-        for note in reversed(list(read_notes(self._log, self._training))):
-            if note.name == RESTORED or is_committed(self._log, note.ref, self._training):
-                self._require_in_place(note.ref)
-                return note.ref
-        return None
-
-    def _require_in_place(self, ref: CheckpointRef) -> None:
-        """Of a newest set that is not whole, the error names the others: one is chosen, never
-        taken in silence."""
-        try:
-            self._store.verify_in_place(self._store.read_manifest(ref))
-        except CheckpointError as error:
-            others = [
-                f"{one.id} (step {one.training_step})"
-                for one in checkpoints_in_place(self._store)
-                if is_committed(self._log, one, self._training)
-            ][:OTHERS_NAMED_MAX]
-            hint = "restore it from a copy"
-            if others:
-                hint += f'; or go on from another, by run.restore("<id>"): {", ".join(others)}'
-            raise type(error)(
-                f"the training would go on from set {ref.id} (step {ref.training_step}), which is "
-                f"not whole: {error.message}",
-                hint=hint if others else f"{hint}; no other set of the training is whole",
-                tensor=error.tensor,
-                object_digest=error.object_digest,
-                step=ref.training_step,
-            ) from error
-
-    def _refuse_unknown_sets(self) -> None:
-        for ref in self._store.list_checkpoints():
-            if is_known(self._log, ref.id) or self._store.read_manifest(ref).set is None:
-                continue
-            raise CheckpointError(
-                f"set {ref.id} of training {self._training!r} (step {ref.training_step}) is not of "
-                "this log: the log does not know it",
-                hint="open the workspace that the set was made in; an older copy of a log lacks "
-                "what it was given last",
-                step=ref.training_step,
-            )
-
-    def find(self, set_id: str) -> CheckpointRef:
-        """The committed set of this id. Raises `CheckpointIncompleteError`."""
-        ref = self._store.find_checkpoint(checkpoint=set_id)
-        if not is_committed(self._log, ref, self._training):
-            raise CheckpointIncompleteError(
-                f"set {set_id} of training {self._training!r} was never committed",
-                hint="`steplog checkpoint list` shows those that were",
-                step=ref.training_step,
-            )
-        return ref
 
     def restore(
         self, ref: CheckpointRef, recorder: SessionRecorder | None, into: Mapping[str, Any]

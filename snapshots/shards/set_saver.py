@@ -10,6 +10,7 @@ from typing import Any
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.save_handle import SaveEnds, SaveHandle
+from snapshots.sets.finding import SetFinder
 from snapshots.sets.journal import BegunSet
 from snapshots.sets.keeping import SetKeeper
 from snapshots.sets.members import joined_sessions, named_sessions
@@ -17,7 +18,6 @@ from snapshots.sets.record import RANK_STATES, SetRecord
 from snapshots.sets.save_rules import SaveRules, SetRequest
 from snapshots.shard_saver import ShardSaver
 from snapshots.shards.ranks import Ranks
-from snapshots.shards.set_restorer import SetRestorer
 
 
 class SetSaver:
@@ -29,13 +29,13 @@ class SetSaver:
         ranks: Ranks,
         saver: ShardSaver,
         keeper: SetKeeper,
-        restorer: SetRestorer,
+        finder: SetFinder,
     ) -> None:
         self._log = log
         self._ranks = ranks
         self._saver = saver
         self._keeper = keeper
-        self._restorer = restorer
+        self._finder = finder
 
     def save(
         self,
@@ -80,5 +80,5 @@ class SetSaver:
         return joined_sessions(self._ranks.gather(named))
 
     def _newest(self) -> tuple[str, int] | None:
-        ref = self._restorer.find_latest()
+        ref = self._finder.latest()
         return None if ref is None else (ref.id, ref.training_step)

@@ -2,67 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from eventlog.cut import Cut
 from eventlog.merkle_root import MerkleRoot
-from replay.workspace import Workspace
-from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints.manifest import CheckpointRef
-from snapshots.checkpoints.tracks import track_of_training
-from snapshots.sets.journal import begin_set, commit_set
-from snapshots.sets.positions import extended_trees, position_at
 from snapshots.sets.record import SessionPosition, SetRecord
-from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command, record_desk
+from tests.support.kept_sets import TRAINING, keep_set
 from tests.support.own_sessions import training_session
-
-TRAINING = "run-1"
-
-
-class Kept(NamedTuple):
-    """A set that was kept, and whether its log is told of it."""
-
-    ref: CheckpointRef
-    record: SetRecord
-
-
-def keep_set(
-    ws: Workspace,
-    id_: str = "set1",
-    *,
-    change: Callable[[SetRecord], SetRecord] = lambda record: record,
-    commits: str | None = "",
-    training: str = TRAINING,
-) -> Kept:
-    """A set at the log's present end. `commits`: the manifest the log is told of, None: of none."""
-    store = CheckpointStore(ws.folder / "checkpoints", track_of_training(TRAINING))
-    cut = ws.log.end_cut()
-    positions: dict[str, SessionPosition] = {}
-    for info in ws.sessions():
-        found = position_at(ws.log, info, cut)
-        if found is not None:
-            positions[info.session_id] = found
-    trainer = positions.pop(TRAINING)
-    record = change(
-        SetRecord(
-            TRAINING,
-            1,
-            trainer.step,
-            trainer.event_digest,
-            cut,
-            extended_trees(ws.log, {}, Cut.empty(), cut),
-            positions,
-        )
-    )
-    begun = begin_set(ws.log, id_, training, 7, cut)
-    made = store.read_manifest(write_checkpoint(store, 7, {"w": bytes(100)}))
-    ref = store.keep_manifest(made._replace(id=id_, set=record))
-    if commits is not None:
-        commit_set(ws.log, begun, commits or ref.digest)
-    return Kept(ref, record)
 
 
 @pytest.fixture

@@ -1,0 +1,86 @@
+"""`SetFinder`: which set a training goes on from, and the one of an id, by log and files together.
+
+To begin from nothing, or from an older set, where there should be a newer one would be a silent
+loss: it is refused. Used by trainings, on rank 0; needs no torch.
+"""
+
+from typing import Final
+
+from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from eventlog.log import EventLog
+from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.inventory import checkpoints_in_place
+from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.sets.journal import RESTORED, is_committed, is_known, read_notes
+
+OTHERS_NAMED_MAX: Final = 3
+"""How many other sets the error names where the newest is not whole."""
+
+
+class SetFinder:
+    """Finds the sets of one training. Keeps nothing: each answer is that of the moment."""
+
+    def __init__(self, log: EventLog, store: CheckpointStore, training: str) -> None:
+        """`store` is the track of `training`, the training whose sets these are."""
+        self._log = log
+        self._store = store
+        self._training = training
+
+    def latest(self) -> CheckpointRef | None:
+        """The set that was committed or restored last, by the log; None where none ever was.
+
+        Raises `CheckpointIncompleteError` where the log holds one for committed whose files are
+        gone, `CheckpointError` where the files have one that the log does not know.
+        """
+        self._refuse_unknown_sets()
+        for note in reversed(list(read_notes(self._log, self._training))):
+            if note.name == RESTORED or is_committed(self._log, note.ref, self._training):
+                self._require_in_place(note.ref)
+                return note.ref
+        return None
+
+    def find(self, set_id: str) -> CheckpointRef:
+        """The committed set of this id. Raises `CheckpointIncompleteError`."""
+        ref = self._store.find_checkpoint(checkpoint=set_id)
+        if not is_committed(self._log, ref, self._training):
+            raise CheckpointIncompleteError(
+                f"set {set_id} of training {self._training!r} was never committed",
+                hint="`steplog checkpoint list` shows those that were",
+                step=ref.training_step,
+            )
+        return ref
+
+    def _refuse_unknown_sets(self) -> None:
+        for ref in self._store.list_checkpoints():
+            if is_known(self._log, ref.id) or self._store.read_manifest(ref).set is None:
+                continue
+            raise CheckpointError(
+                f"set {ref.id} of training {self._training!r} (step {ref.training_step}) is not of "
+                "this log: the log does not know it",
+                hint="open the workspace that the set was made in; an older copy of a log lacks "
+                "what it was given last",
+                step=ref.training_step,
+            )
+
+    def _require_in_place(self, ref: CheckpointRef) -> None:
+        """Of a newest set that is not whole, the error names the others: one is chosen, never
+        taken in silence."""
+        try:
+            self._store.verify_in_place(self._store.read_manifest(ref))
+        except CheckpointError as error:
+            others = [
+                f"{one.id} (step {one.training_step})"
+                for one in checkpoints_in_place(self._store)
+                if is_committed(self._log, one, self._training)
+            ][:OTHERS_NAMED_MAX]
+            hint = "restore it from a copy"
+            if others:
+                hint += f'; or go on from another, by run.restore("<id>"): {", ".join(others)}'
+            raise type(error)(
+                f"the training would go on from set {ref.id} (step {ref.training_step}), which is "
+                f"not whole: {error.message}",
+                hint=hint if others else f"{hint}; no other set of the training is whole",
+                tensor=error.tensor,
+                object_digest=error.object_digest,
+                step=ref.training_step,
+            ) from error
