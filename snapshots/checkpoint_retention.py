@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.file_faults import is_there, names_in, os_errors_told, read_file
 from snapshots.checkpoints.manifest import MANIFEST_BYTES_MAX, CheckpointRef, StoredObject
-from snapshots.checkpoints.object_folder import writing_to
 from snapshots.checkpoints.parts import ancestry_of
-from snapshots.checkpoints.pointers import SET_NAME, is_there, names_in, read_file
+from snapshots.checkpoints.pointers import SET_NAME
 
 KEEP_LAST_MIN: Final = 2
 """Fewest checkpoints that are kept: the newest may be the one that is found damaged."""
@@ -215,7 +215,7 @@ def _survey(store: CheckpointStore) -> dict[CheckpointRef, _Known]:
 
 def _known_of(store: CheckpointStore, ref: CheckpointRef) -> _Known:
     path = store.set_folder(ref) / "manifest.json"
-    with writing_to(path):
+    with os_errors_told(path):
         written_ns = path.stat().st_mtime_ns
     known = _known.get(ref)
     # Its bytes are read and hashed each time, and only once taken apart.
@@ -250,7 +250,7 @@ def _needed_by(surveyed: Iterable[_Known]) -> set[str]:
 
 
 def _remove_set(path: Path) -> None:
-    with writing_to(path):
+    with os_errors_told(path):
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
             return
@@ -265,7 +265,7 @@ def _remove(store: CheckpointStore, stored: StoredObject, named_ns: int | None =
     Whoever wrote it again since is about to name it, in a save of another track.
     """
     path = store.objects.object_path(stored.digest)
-    with writing_to(path), suppress(FileNotFoundError):
+    with os_errors_told(path), suppress(FileNotFoundError):
         if named_ns is None or os.lstat(path).st_mtime_ns <= named_ns:
             os.unlink(path)
             return True

@@ -20,6 +20,13 @@ from typing import Final, NoReturn, TypeAlias
 
 from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from snapshots.checkpoints.file_faults import (
+    damaged,
+    is_there,
+    names_in,
+    os_errors_told,
+    read_file,
+)
 from snapshots.checkpoints.folder_lock import hold_lock
 from snapshots.checkpoints.manifest import (
     MANIFEST_BYTES_MAX,
@@ -29,13 +36,9 @@ from snapshots.checkpoints.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from snapshots.checkpoints.object_folder import ObjectFolder, writing_to
+from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.checkpoints.pointers import (
     SET_NAME,
-    damaged,
-    is_there,
-    names_in,
-    read_file,
     read_pointer,
     read_ref,
     write_pointer,
@@ -136,7 +139,7 @@ class CheckpointStore:
         Raises `CheckpointError`.
         """
         folder = self.set_folder(CheckpointRef(training_step, check_id(id_, "an id"), ""))
-        with writing_to(folder):
+        with os_errors_told(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):
                 folder.mkdir()
@@ -150,7 +153,7 @@ class CheckpointStore:
         Idempotent. Raises `CheckpointError`.
         """
         folder = self.set_folder(CheckpointRef(training_step, check_id(id_, "an id"), ""))
-        with self.locked(), writing_to(folder):
+        with self.locked(), os_errors_told(folder):
             if is_there(folder) and not is_there(folder / "manifest.json"):
                 shutil.rmtree(folder)
 
@@ -261,7 +264,7 @@ class CheckpointStore:
     def unpin(self, name: str) -> None:
         """Take a pin away; harmless where there is none."""
         path = self._track_folder / "pins" / check_id(name, "a pin's name")
-        with writing_to(path), suppress(FileNotFoundError):
+        with os_errors_told(path), suppress(FileNotFoundError):
             path.unlink()
             sync_folder(path.parent)
 
@@ -298,7 +301,7 @@ def _make_place(store: CheckpointStore, manifest: Manifest) -> tuple[CheckpointR
     data = encode_manifest(manifest)
     ref = CheckpointRef(manifest.training_step, manifest.id, sha256(data).hexdigest())
     folder = store.set_folder(ref)
-    with writing_to(folder):
+    with os_errors_told(folder):
         store.objects.folder.mkdir(parents=True, exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         # All that the manifest names is durable before the manifest is there.
@@ -322,7 +325,7 @@ def _keep(store: CheckpointStore, ref: CheckpointRef, manifest: Manifest, data: 
             f"{folder} holds a checkpoint already", hint="give each save an id of its own"
         )
     store.verify_in_place(manifest)
-    with writing_to(folder):
+    with os_errors_told(folder):
         write_sum(folder, ref.digest)
         sync_folder(folder)
         write_whole(folder / "manifest.json", data)

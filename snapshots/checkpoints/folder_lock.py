@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 from weakref import WeakSet
 
 from eventlog.errors import CheckpointError
-from snapshots.checkpoints.object_folder import writing_to
+from snapshots.checkpoints.file_faults import os_errors_told
 
 WAIT_S: Final = 30.0
 """How long the lock is waited for, as a log's writer waits for its log."""
@@ -77,7 +77,7 @@ def hold_lock(path: Path) -> Iterator[None]:
     Not for a thread that holds it: that one would wait for itself. Raises `CheckpointError` where
     there can be no file, and where the lock is not free within `WAIT_S`: then nothing was done.
     """
-    with writing_to(path):
+    with os_errors_told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _open_locks.open(path)
     try:
@@ -106,7 +106,7 @@ def _wait_for(file: FileIO, path: Path) -> None:
 
 def _is_taken(file: FileIO, path: Path) -> bool:
     """Whether the lock is ours now."""
-    with writing_to(path):
+    with os_errors_told(path):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

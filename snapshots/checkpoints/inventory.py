@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots.checkpoint_store import CheckpointStore, Report
+from snapshots.checkpoints.file_faults import is_there, names_in
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
-from snapshots.checkpoints.pointers import SET_NAME, is_there, names_in, read_ref
+from snapshots.checkpoints.pointers import SET_NAME, read_ref
 
 HEAD: Final = "HEAD"
 POLICIES: Final = "policies-"

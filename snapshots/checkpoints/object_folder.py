@@ -9,28 +9,23 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from eventlog.blob_store import LocalBlobStore
 from eventlog.content import BlobRef
-from eventlog.durable_file import hint_of, start_writing, sync_file, sync_folder
+from eventlog.durable_file import start_writing, sync_file, sync_folder
 from eventlog.errors import (
     BlobCorruptError,
     CheckpointError,
     CheckpointIncompleteError,
     LogUnavailableError,
 )
+from snapshots.checkpoints.file_faults import OTHERS, os_errors_told
 from snapshots.checkpoints.manifest import StoredObject
 from snapshots.compression import ReadableBuffer
-
-OTHERS: Final = (
-    '`steplog checkpoint list` has others: `run.restore("<id>")` goes on from a set, '
-    '`ShardReader(folder, checkpoint="<id>")` reads any'
-)
-"""What to do where a checkpoint is damaged or gone."""
 
 _WRITE_BYTES: Final = 1 << 19  # pieces are gathered to so many before they are written
 _PIECES_MAX: Final = 512  # of one call to the system; it takes 1,024
@@ -72,7 +67,7 @@ class ObjectFolder:
         Each piece is hashed and written as it comes, so an object is never whole in memory. Raises
         as `put_object`, and then leaves nothing behind.
         """
-        with writing_to(self.folder):
+        with os_errors_told(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             return _write_half(self.folder / f".{secrets.token_hex(8)}.tmp", pieces)
 
@@ -85,7 +80,7 @@ class ObjectFolder:
         left = deque(written)
         made: set[Path] = set()
         try:
-            with writing_to(self.folder):
+            with os_errors_told(self.folder):
                 for one in left:
                     sync_file(one.descriptor)
                 while left:
@@ -186,17 +181,3 @@ def _write_gathered(descriptor: int, pieces: list[ReadableBuffer], total: int) -
         rest = memoryview(b"".join(pieces))[written:]
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-
-
-@contextmanager
-def writing_to(path: Path) -> Iterator[None]:
-    """Turn an `OSError` about `path` into the `CheckpointError` that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise unusable(path, error) from error
-
-
-def unusable(path: Path, error: OSError) -> CheckpointError:
-    """The error for a path that the operating system refuses."""
-    return CheckpointError(f"{path} cannot be used: {error.strerror or error}", hint=hint_of(error))

@@ -20,6 +20,7 @@ from eventlog.durable_file import sync_file, sync_folder
 from eventlog.errors import CheckpointError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.chunk_layout import Block, check_cover, runs_of, spacing_of
+from snapshots.checkpoints.file_faults import os_errors_told
 from snapshots.checkpoints.manifest import (
     ITEM_BYTES,
     CheckpointRef,
@@ -27,7 +28,6 @@ from snapshots.checkpoints.manifest import (
     Part,
     TensorEntry,
 )
-from snapshots.checkpoints.object_folder import writing_to
 from snapshots.checkpoints.part_writer import PENDING_PARTS_MAX
 from snapshots.checkpoints.parts import PartReader
 from snapshots.interchange.placed_file import PlacedFile
@@ -104,7 +104,7 @@ def export_checkpoint(
     }
     half = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with writing_to(target):
+        with os_errors_told(target):
             half.mkdir(parents=True)
             for file, names in files.items():
                 held = {name: chosen[name] for name in names}
@@ -129,7 +129,7 @@ def export_checkpoint(
 
 
 def _refuse_used(target: Path) -> None:
-    with writing_to(target):
+    with os_errors_told(target):
         is_used = os.path.lexists(target) and (
             target.is_symlink() or not target.is_dir() or any(target.iterdir())
         )

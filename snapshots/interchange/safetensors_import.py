@@ -15,8 +15,8 @@ from typing import Final, NoReturn
 from eventlog.errors import CheckpointError
 from eventlog.untrusted_file import UnfitFile, open_untrusted, read_whole
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.file_faults import os_errors_told
 from snapshots.checkpoints.manifest import ITEM_BYTES
-from snapshots.checkpoints.object_folder import writing_to
 from snapshots.interchange.import_writer import Imported, ImportedTensor, ImportWriter
 from snapshots.interchange.safetensors_file import SafetensorsHeader, read_header
 
@@ -62,7 +62,7 @@ def _files_of(source: Source | Sequence[Source]) -> tuple[list[Path], dict[str, 
     path = Path(source)
     if not path.is_dir():
         return [path], None
-    with writing_to(path):
+    with os_errors_told(path):
         names = sorted(os.listdir(path))
     indexes = [name for name in names if name.endswith(".safetensors.index.json")]
     if len(indexes) > 1:
@@ -78,7 +78,7 @@ def _files_of(source: Source | Sequence[Source]) -> tuple[list[Path], dict[str, 
 
 def _read_index(path: Path) -> dict[str, Path]:
     try:
-        with writing_to(path):
+        with os_errors_told(path):
             read = json.loads(read_whole(path, bytes_max=INDEX_BYTES_MAX))
     except (UnfitFile, ValueError, RecursionError) as error:
         _refuse(path, f"it is no index: {error}")
@@ -135,7 +135,7 @@ def _add_file(
 def _open_file(path: Path) -> tuple[SafetensorsHeader, memoryview]:
     """The checked header, and the file's bytes, which come into memory as they are read."""
     try:
-        with writing_to(path), open_untrusted(path, follow_links=True) as (file, size):
+        with os_errors_told(path), open_untrusted(path, follow_links=True) as (file, size):
             header = read_header(file, size, path)
             return header, memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
     except UnfitFile as error:

@@ -14,8 +14,8 @@ from eventlog.untrusted_file import UnfitFile, read_whole
 from snapshots.checkpoints import fields as checkpoint_fields
 from snapshots.checkpoints.chunk_layout import Block, check_cover
 from snapshots.checkpoints.fields import DIMENSIONS_MAX
+from snapshots.checkpoints.file_faults import os_errors_told
 from snapshots.checkpoints.manifest import ITEM_BYTES
-from snapshots.checkpoints.object_folder import writing_to
 from snapshots.interchange.inert_pickle import Arguments, Global, Inert, Maker, inert, read_pickle
 
 METADATA_BYTES_MAX: Final = 1 << 26
@@ -109,7 +109,7 @@ def read_torch_folder(folder: Path) -> TorchFolder:
     """
     path = folder / ".metadata"
     try:
-        with writing_to(path):
+        with os_errors_told(path):
             data = read_whole(path, bytes_max=METADATA_BYTES_MAX)
     except UnfitFile as error:
         _refuse(f"{path}: {error}")

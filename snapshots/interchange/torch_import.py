@@ -13,8 +13,8 @@ from pathlib import Path
 from eventlog.errors import CheckpointError
 from eventlog.untrusted_file import UnfitFile, open_untrusted
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.file_faults import os_errors_told
 from snapshots.checkpoints.manifest import ITEM_BYTES
-from snapshots.checkpoints.object_folder import writing_to
 from snapshots.interchange.import_writer import Imported, ImportedTensor, ImportWriter
 from snapshots.interchange.torch_folder import (
     FolderTensor,
@@ -95,7 +95,7 @@ class _Files:
 
     def _open(self, name: str, path: Path) -> memoryview:
         try:
-            with writing_to(path), open_untrusted(path, follow_links=True) as (file, size):
+            with os_errors_told(path), open_untrusted(path, follow_links=True) as (file, size):
                 if not size:
                     return memoryview(b"")
                 return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))

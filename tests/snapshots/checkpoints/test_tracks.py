@@ -20,7 +20,7 @@ from snapshots.checkpoint_retention import (
     list_incomplete,
 )
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints import pointers as checkpoint_pointers
+from snapshots.checkpoints import file_faults
 from snapshots.checkpoints.manifest import CheckpointRef, check_id
 from snapshots.checkpoints.tracks import (
     check_track,
@@ -225,7 +225,7 @@ def test_what_may_not_be_looked_at_is_not_taken_for_absent(
     def refused(path: object, **_rest: object) -> os.stat_result:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
-    monkeypatch.setattr(checkpoint_pointers.os, "lstat", refused)
+    monkeypatch.setattr(file_faults.os, "lstat", refused)
     assert store.list_checkpoints(report=report.append) == []
     assert len(report) == 1
     for look in (lambda: list_incomplete(store), store.tracks, store.head):
