@@ -114,7 +114,7 @@ class ShardWriter(StorageWriter):
         self._commit = commit
         self._ticket: SaveTicket | None = None
         self._committed: CheckpointRef | None = None
-        self._begun: SaveTicket | None = None
+        self._has_made_folder = False
 
     @property
     def step(self) -> int:
@@ -125,11 +125,6 @@ class ShardWriter(StorageWriter):
     def committed(self) -> CheckpointRef | None:
         """The checkpoint that rank 0 committed last with this writer; None on other ranks."""
         return self._committed
-
-    @property
-    def saved_id(self) -> str | None:
-        """The id of the checkpoint that was saved last, in every rank; None before."""
-        return None if self._ticket is None else self._ticket.id
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -181,8 +176,7 @@ class ShardWriter(StorageWriter):
             self._id or token_hex(8), self._asked.step, len(plans), head, *rest
         )
         # A save that is killed from here on is seen: a folder without a manifest.
-        made = self._store.begin_checkpoint(self._asked.step, self._ticket.id)
-        self._begun = self._ticket if made else None
+        self._has_made_folder = self._store.begin_checkpoint(self._asked.step, self._ticket.id)
         return [dataclasses.replace(plan, storage_data=self._ticket) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> "Future[list[WriteResult]]":
@@ -230,11 +224,11 @@ class ShardWriter(StorageWriter):
 
         On the rank that made it; elsewhere, and of what was committed, nothing is done.
         """
-        begun, self._begun = self._begun, None
-        if begun is None:
+        has_made_it, self._has_made_folder = self._has_made_folder, False
+        if self._ticket is None or not has_made_it:
             return
         try:
-            self._store.abandon_checkpoint(begun.step, begun.id)
+            self._store.abandon_checkpoint(self._ticket.step, self._ticket.id)
         except CheckpointError as error:  # The save's own end is what its caller is to hear of.
             _logger.warning("the folder of a save that was given up stays: %s", error)
 
