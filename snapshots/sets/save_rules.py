@@ -1,4 +1,4 @@
-"""`SaveRules`: what would make a checkpoint set something other than its caller believes. Pure.
+"""`SaveRules`: what would make a checkpoint set something other than its caller believes.
 
 A fresh model saved over a training that has sets, a step that goes back, an optimizer that was left
 out: each is committed without an error, and found when it is restored.
