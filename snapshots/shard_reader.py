@@ -62,8 +62,9 @@ class _Begun(NamedTuple):
 class ShardReader(StorageReader):
     """A `StorageReader` for `torch.distributed.checkpoint.load`.
 
-    Without `step` or `checkpoint` (an id) it reads HEAD. Which checkpoint that is, is settled when
-    the reader is made; all ranks of one load must have settled on the same. A tensor of another
+    Without `step` or `checkpoint` it reads HEAD. Which checkpoint that is, is settled when the
+    reader is made; all ranks of one load must have settled on the same. `checkpoint` is an id, or
+    all that a save answered: then just the manifest of that digest is read. A tensor of another
     dtype than the stored one is refused, unless `convert_dtype=True`.
 
     `dcp.load` raises torch's `CheckpointException` with the `CheckpointError` of each rank that
@@ -75,18 +76,23 @@ class ShardReader(StorageReader):
         folder: CheckpointStore | str | os.PathLike[str],
         *,
         step: int | None = None,
-        checkpoint: str | None = None,
+        checkpoint: str | CheckpointRef | None = None,
         convert_dtype: bool = False,
         threads: int = THREADS,
     ) -> None:
         """Read the manifest. Raises `CheckpointIncompleteError` where there is no such checkpoint,
         `CheckpointError` where its manifest, or one it rests on, is not what was committed."""
+        if isinstance(checkpoint, CheckpointRef) and step not in (None, checkpoint.training_step):
+            raise ValueError(f"step={step} is not that of the checkpoint: {checkpoint}")
         if not 1 <= threads <= THREADS_MAX:
             raise ValueError(f"threads must be 1 to {THREADS_MAX}, not {threads}")
         self._store = folder if isinstance(folder, CheckpointStore) else CheckpointStore(folder)
         self._convert_dtype = convert_dtype
         self._threads = threads
-        self._open(self._store.find_checkpoint(step=step, checkpoint=checkpoint))
+        if isinstance(checkpoint, CheckpointRef):
+            self._open(checkpoint)
+        else:
+            self._open(self._store.find_checkpoint(step=step, checkpoint=checkpoint))
 
     @property
     def checkpoint(self) -> CheckpointRef:

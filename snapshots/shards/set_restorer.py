@@ -75,6 +75,15 @@ class _Into(NamedTuple):
         )
 
 
+class _Opened(NamedTuple):
+    """A set that was found to be of this log, open to be read: nothing was changed yet."""
+
+    asked: _Into
+    reader: ShardReader
+    record: SetRecord
+    own: _Own
+
+
 class SetRestorer:
     """Restores the sets of one training. Every rank makes one."""
 
@@ -89,10 +98,9 @@ class SetRestorer:
         self, ref: CheckpointRef, recorder: SessionRecorder | None, into: Mapping[str, Any]
     ) -> RestoredSet:
         """Go on from the set in its own training; a collective."""
-        asked = self._ranks.agree(lambda: _Into.of(into))
-        manifest = self._begin(ref)
-        record = _record_of(manifest)
-        own = self._load(ref, asked)
+        opened = self._begin(ref, into)
+        record = opened.record
+        self._load(opened)
 
         def bring_sessions_back() -> SessionsBack:
             assert recorder is not None, "rank 0 has claimed the training"
@@ -111,7 +119,7 @@ class SetRestorer:
             return SessionsBack({name: name for name in record.sessions}, beside, unvoided)
 
         back = self._ranks.ask(bring_sessions_back)
-        return self._finish(manifest, record, back, own, asked)
+        return self._finish(opened, back)
 
     def branch(
         self,
@@ -121,10 +129,9 @@ class SetRestorer:
         into: Mapping[str, Any],
     ) -> RestoredSet:
         """Go on from the set in another training, `training`, with branches; a collective."""
-        asked = self._ranks.agree(lambda: _Into.of(into))
-        manifest = self._begin(ref)
-        record = _record_of(manifest)
-        own = self._load(ref, asked)
+        opened = self._begin(ref, into)
+        record = opened.record
+        self._load(opened)
 
         def branch_sessions() -> SessionsBack:
             assert recorder is not None, "rank 0 has claimed the training"
@@ -136,14 +143,20 @@ class SetRestorer:
             return SessionsBack(fork_sessions(self._log, record, training), earlier)
 
         back = self._ranks.ask(branch_sessions)
-        return self._finish(manifest, record, back, own, asked)
+        return self._finish(opened, back)
 
-    def _begin(self, ref: CheckpointRef) -> Manifest:
-        """Settle on the set, and show that this is its log."""
+    def _begin(self, ref: CheckpointRef, into: Mapping[str, Any]) -> _Opened:
+        """Show that this is the set's log, then open it on every rank; nothing is changed.
 
-        def begin() -> None:
-            manifest = self._store.read_manifest(ref)
-            record = _record_of(manifest)
+        Until the log is found to be its own only rank 0 reads of it, and only the manifest, which
+        each rank reads once.
+        """
+        asked = self._ranks.agree(lambda: _Into.of(into))
+        here: list[tuple[ShardReader, SetRecord]] = []
+
+        def compare_with_log() -> None:
+            here.append(self._open(ref))
+            _reader, record = here[0]
             if record.training != self._training:
                 raise CheckpointError(
                     f"set {ref.id} is of training {record.training!r}, not {self._training!r}",
@@ -153,19 +166,29 @@ class SetRestorer:
             if record.adopted is not None:
                 require_unchanged(record.adopted)
 
-        self._ranks.ask(begin)
-        return self._ranks.agree(lambda: self._store.read_manifest(ref))
+        def open_here() -> _Opened:
+            reader, record = here[0] if here else self._open(ref)
+            return _Opened(asked, reader, record, self._own_part(reader.manifest, record, asked))
 
-    def _load(self, ref: CheckpointRef, asked: _Into) -> _Own:
-        reader = self._ranks.agree(lambda: ShardReader(self._store, checkpoint=ref.id))
-        own = self._ranks.agree(lambda: self._own_part(reader.manifest, asked))
-        asked.trained.load_from(reader, self._ranks)
-        self._ranks.agree(lambda: self._load_own(own, asked))
-        return own
+        self._ranks.ask(compare_with_log)
+        return self._ranks.agree(open_here)
 
-    def _own_part(self, manifest: Manifest, asked: _Into) -> _Own:
+    def _open(self, ref: CheckpointRef) -> tuple[ShardReader, SetRecord]:
+        reader = ShardReader(self._store, checkpoint=ref)
+        if reader.manifest.set is None:
+            raise CheckpointError(
+                f"checkpoint {ref.id} stands at no cut of a log: it is no set",
+                hint="load it with ShardReader",
+            )
+        return reader, reader.manifest.set
+
+    def _load(self, opened: _Opened) -> None:
+        opened.asked.trained.load_from(opened.reader, self._ranks)
+        self._ranks.agree(lambda: self._load_own(opened.own, opened.asked))
+
+    def _own_part(self, manifest: Manifest, record: SetRecord, asked: _Into) -> _Own:
         """What this rank alone has. Fails before anything is changed."""
-        adopted = _record_of(manifest).adopted
+        adopted = record.adopted
         if adopted is not None and any(asked.trained):
             raise CheckpointError(
                 f"set {manifest.id} has no weights: they are in the adopted folder "
@@ -187,34 +210,19 @@ class SetRestorer:
         if asked.data is not None:
             restore_data(*place, asked.data, reseed=asked.reseed)
 
-    def _finish(
-        self,
-        manifest: Manifest,
-        record: SetRecord,
-        back: SessionsBack,
-        own: _Own,
-        asked: _Into,
-    ) -> RestoredSet:
+    def _finish(self, opened: _Opened, back: SessionsBack) -> RestoredSet:
+        manifest, own = opened.reader.manifest, opened.own
         restored = RestoredSet(
             manifest,
-            record,
+            opened.record,
             back,
             _parts_of(manifest, own),
             own.progress,
             own.random,
-            asked.generators,
+            opened.asked.generators,
         )
         self._ranks.agree(restored.restore_random)
         return restored
-
-
-def _record_of(manifest: Manifest) -> SetRecord:
-    if manifest.set is None:
-        raise CheckpointError(
-            f"checkpoint {manifest.id} stands at no cut of a log: it is no set",
-            hint="load it with ShardReader",
-        )
-    return manifest.set
 
 
 def _parts_of(manifest: Manifest, own: _Own) -> frozenset[str]:

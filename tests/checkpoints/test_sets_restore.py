@@ -25,6 +25,7 @@ from eventlog.recorder import SessionRecorder  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
+from snapshots.checkpoints.manifest import CheckpointRef  # noqa: E402
 from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
 from snapshots.sets.journal import CHECKPOINT  # noqa: E402
 from snapshots.sets.restoring import require_same_log  # noqa: E402
@@ -492,6 +493,36 @@ def test_a_damaged_object_is_named_and_no_session_moves(ws: Workspace) -> None:
         with pytest.raises(CheckpointError):
             run.restore_latest(**Toy().objects())
         assert ws.session("env").head == head
+
+
+def test_a_manifest_is_read_once_for_each_thing_it_is_asked_for(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be of 256 MiB: read to see that all is in place, to load, and under HEAD's lock."""
+    read: list[str] = []
+    real = CheckpointStore.read_manifest
+
+    def counted(store: CheckpointStore, ref: CheckpointRef) -> Any:
+        read.append(ref.id)
+        return real(store, ref)
+
+    with ws.training(NAME) as run:
+        toy = Toy()
+        older, newer = save_at(run, toy, 1), save_at(run, toy, 2)
+        monkeypatch.setattr(CheckpointStore, "read_manifest", counted)
+        restored_toy(run)
+        assert read == [newer] * 3
+        read.clear()
+        restored_toy(run, older)
+        assert read == [older] * 2, "an id's manifest is in place where it is loaded"
+        run.publish_policy(1, toy.model)
+        read.clear()
+        run.restore_policy(1, toy.model)
+        assert len(read) == 1
+    with ws.training("branch") as branch:
+        read.clear()
+        branch.branch_from(NAME, newer, **Toy().objects())
+        assert read == [newer] * 2, "loaded, and pinned"
 
 
 def test_nothing_was_ever_saved(ws: Workspace) -> None:

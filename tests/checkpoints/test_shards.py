@@ -100,6 +100,11 @@ def test_head_step_and_id_name_a_checkpoint(tmp_path: Path) -> None:
     by_id = load({"t": torch.tensor(0)}, ShardReader(tmp_path), checkpoint_id=refs[0].id)
     assert by_id["t"] == 0
     assert ShardReader(tmp_path, step=1).checkpoint == refs[1]
+    assert load_again({"t": torch.tensor(0)}, tmp_path, checkpoint=refs[0])["t"] == 0
+    with pytest.raises(CheckpointError, match="do not have the hash they were committed with"):
+        ShardReader(tmp_path, checkpoint=refs[0]._replace(digest=refs[1].digest))
+    with pytest.raises(ValueError, match="step=1 is not that of the checkpoint"):
+        ShardReader(tmp_path, step=1, checkpoint=refs[0])
     with pytest.raises(CheckpointIncompleteError, match="no committed checkpoint has step 5"):
         ShardReader(tmp_path, step=5)
     with pytest.raises(CheckpointIncompleteError, match="no checkpoint was committed yet"):
