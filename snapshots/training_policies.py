@@ -29,12 +29,16 @@ class Publisher(Protocol):
 class PolicyVersions(ABC):
     """Publishing, loading and going back to policy versions. Not thread-safe."""
 
-    _recorder: SessionRecorder | None
-    _policy: str | None
+    _recorder: SessionRecorder | None = None
+    _policy: str | None = None
 
     @abstractmethod
     def _publisher(self) -> Publisher:
-        """What stores this training's versions."""
+        """What stores this training's versions. Raises `ConfigError` outside of the block."""
+
+    @abstractmethod
+    def _require_entered(self) -> None:
+        """Raise `ConfigError` before the block is entered."""
 
     @property
     def policy(self) -> str | None:
@@ -43,6 +47,7 @@ class PolicyVersions(ABC):
         That is the one it published last, the set's after a restore, the one it went back to with
         its model. An operator who goes back changes `policy_in_use`, and no weights of a trainer.
         """
+        self._require_entered()
         return self._policy
 
     def policy_in_use(self) -> str | None:

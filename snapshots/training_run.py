@@ -63,7 +63,6 @@ class TrainingRun(PolicyVersions):
         self._stage = "made"
         self._finder = SetFinder(place.log, self._store, name)
         self._keeper = SetKeeper(place.log, self._store, name, config.retention)
-        self._recorder = None
 
     @property
     def name(self) -> str:
@@ -78,18 +77,34 @@ class TrainingRun(PolicyVersions):
     @property
     def attempt(self) -> int:
         """The number of the claim that this training goes on under."""
+        self._require_entered()
         return self._attempt
 
     @property
     def rank(self) -> int:
         """This process's rank; 0 where there is no process group."""
+        self._require_entered()
         return self._ranks.rank
 
     def __enter__(self) -> "TrainingRun":
         """Claim the training; a collective. Sets that an earlier trainer left half done are ended.
 
-        Raises what claiming raises, in all ranks.
+        Raises what claiming raises, in all ranks. What is raised after the claim ends the training
+        session, as it would in the block.
         """
+        if self._stage != "made":
+            raise ConfigError(
+                f"training {self._name!r} was entered before", hint="call ws.training anew"
+            )
+        self._stage = "could not be entered"
+        with ExitStack() as ends:
+            self._take_up(ends)
+            self._ends = ends.pop_all()
+        self._stage = "entered"
+        return self
+
+    def _take_up(self, ends: ExitStack) -> None:
+        """Make the parts, each that has an end pushed as soon as it is there."""
         # torch takes seconds to load, and who only reads a training needs none of it.
         from snapshots.shard_saver import ShardSaver
         from snapshots.shards.policy_publisher import PolicyPlace, PolicyPublisher
@@ -97,16 +112,12 @@ class TrainingRun(PolicyVersions):
         from snapshots.shards.set_restorer import SetRestorer
         from snapshots.shards.set_saver import SetSaver
 
-        if self._stage != "made":
-            raise ConfigError(
-                f"training {self._name!r} was entered before", hint="call ws.training anew"
-            )
-        self._stage = "entered"
         self._ranks = Ranks(self._config.timeout_s)
-        self._attempt = self._ranks.ask(self._claim)
+        self._attempt = self._ranks.ask(lambda: self._claim(ends))
         self._saver = ShardSaver(
             self._store, threads=self._config.num_async_workers, timeout_s=self._config.timeout_s
         )
+        ends.push(self._saver)
         self._restorer = SetRestorer(self._log, self._store, self._name, self._ranks)
         self._sets = SetSaver(self._log, self._ranks, self._saver, self._keeper, self._finder)
         self._policies = PolicyPublisher(
@@ -115,13 +126,7 @@ class TrainingRun(PolicyVersions):
             threads=self._config.num_async_workers,
             timeout_s=self._config.timeout_s,
         )
-        self._ends = ExitStack()
-        if self._recorder is not None:
-            self._ends.push(self._recorder)
-        self._ends.push(self._saver)
-        self._ends.callback(self._policies.close)
-        self._policy = None
-        return self
+        ends.callback(self._policies.close)
 
     def __exit__(
         self,
@@ -263,8 +268,9 @@ class TrainingRun(PolicyVersions):
         self._require_inside()
         return self._policies
 
-    def _claim(self) -> int:
+    def _claim(self, ends: ExitStack) -> int:
         self._recorder = self._place.claim()
+        ends.push(self._recorder)
         give_up_open_sets(self._log, self._name)
         self._keeper.note_claim(self._recorder.attempt)
         return self._recorder.attempt
@@ -280,6 +286,10 @@ class TrainingRun(PolicyVersions):
         self._policies.label_in_use()  # HEAD of the policy track follows the log, also after a kill
         self._policy = restored.policy
         return restored
+
+    def _require_entered(self) -> None:
+        if self._stage != "left":
+            self._require_inside()
 
     def _require_inside(self) -> None:
         if self._stage != "entered":

@@ -90,6 +90,51 @@ def test_outside_of_its_block_a_training_does_nothing(tmp_path: Path, use: Any) 
         assert [info.session_id for info in ws.sessions()] == ["run"]
 
 
+@pytest.mark.parametrize("name", ["rank", "attempt", "policy"])
+def test_what_a_block_settles_is_told_from_then_on(tmp_path: Path, name: str) -> None:
+    """Before it, `run.rank` met a missing attribute."""
+    with open_workspace(tmp_path) as ws:
+        run = ws.training("run")
+        with pytest.raises(ConfigError, match="outside of its block"):
+            getattr(run, name)
+        with run:
+            inside = getattr(run, name)
+        assert getattr(run, name) == inside
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "snapshots.training_run.give_up_open_sets",
+        "snapshots.shard_saver.ShardSaver",
+        "snapshots.shards.policy_publisher.PolicyPublisher",
+    ],
+)
+def test_a_block_that_could_not_be_entered_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """The claim stayed, its session open, and the next call met a missing attribute."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise CheckpointError("no group", hint="")
+
+    with open_workspace(tmp_path) as ws:
+        run = ws.training("run")
+        with monkeypatch.context() as patch:
+            patch.setattr(part, fail)
+            with pytest.raises(CheckpointError, match="no group"), run:
+                pass
+        assert ws.session("run").status == "closed"
+        for use in (lambda: run.rank, lambda: run.policy, lambda: run.checkpoint(1, **STATE)):
+            with pytest.raises(ConfigError, match="outside of its block"):
+                use()
+        with pytest.raises(ConfigError, match="entered before"), run:
+            pass
+        with ws.training("run") as again:
+            assert again.attempt == 2
+            again.checkpoint(1, **STATE)
+
+
 @pytest.mark.parametrize(
     ("step", "error"),
     [
