@@ -272,7 +272,7 @@ class TrainingRun(PolicyVersions):
         self._recorder = self._place.claim()
         ends.push(self._recorder)
         give_up_open_sets(self._log, self._name)
-        self._keeper.note_claim(self._recorder.attempt)
+        self._keeper.remember_claim(self._recorder.attempt)
         return self._recorder.attempt
 
     def _restore(self, ref: CheckpointRef, into: Mapping[str, Any]) -> RestoredSet:

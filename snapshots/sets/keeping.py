@@ -53,9 +53,9 @@ class SetKeeper:
         self._covered = Cut.empty()
         self._members = Members(log, training)
 
-    def note_claim(self, attempt: int) -> None:
-        """The training was claimed just now, under `attempt`; told before all else."""
-        self._members.note_claim(attempt)
+    def remember_claim(self, attempt: int) -> None:
+        """The training was claimed just now, under `attempt`; called before all else."""
+        self._members.remember_claim(attempt)
 
     def go_on_from(self, set_id: str, record: SetRecord) -> None:
         """The training goes on from this set: the trees of its cut need not be read again."""

@@ -34,8 +34,8 @@ class Members:
         """Sessions that had ended by an earlier cut, each with its head then: not read again."""
         self._looked_at: set[str] = set()
 
-    def note_claim(self, attempt: int) -> None:
-        """The training was claimed just now, under `attempt`.
+    def remember_claim(self, attempt: int) -> None:
+        """The training was claimed just now, under `attempt`: keep in mind where the log ends.
 
         Only of a training that had a trainer before can sessions be left over.
         """
