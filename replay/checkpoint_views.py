@@ -4,7 +4,6 @@ A track without a name is null; digests are hex, sizes bytes, times microseconds
 """
 
 from hashlib import sha256
-from pathlib import Path
 from typing import Final
 
 from eventlog.canonical import decode
@@ -77,12 +76,12 @@ def changed_row(one: Changed) -> Row:
     }
 
 
-def removed_row(removed: Removed, folder: Path) -> Row:
-    """What was taken away, or would be; paths as they lie in `folder`."""
+def removed_row(removed: Removed, unfinished: list[str]) -> Row:
+    """What was taken away, or would be; `unfinished` are its half written folders and files."""
     return {
         "objects": removed.objects,
         "bytes": removed.bytes,
-        "unfinished": [str(path.relative_to(folder)) for path in removed.halves],
+        "unfinished": unfinished,
     }
 
 

@@ -25,7 +25,7 @@ from replay.difference import Change, Difference
 from replay.integrity import CheckReport
 from replay.replayer import Replayed
 from replay.voiding import Voided
-from snapshots.policies.versions import PolicyVersion
+from snapshots.policies.history import PolicyVersion
 from snapshots.snapshot_store import SnapshotRef
 
 Row: TypeAlias = dict[str, object]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Protocol
 
 from eventlog.recorder import SessionRecorder
-from snapshots.policies.versions import PolicyVersion
+from snapshots.policies.history import PolicyVersion
 
 
 class Publisher(Protocol):

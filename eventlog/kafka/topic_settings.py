@@ -1,4 +1,4 @@
-"""The settings that a topic of events needs, and what is wrong with those that it has. Pure.
+"""The settings that a topic of events needs, and what is wrong with those that it has.
 
 Topics are made with these and judged by them, so that both always agree. Kafka's defaults are made
 for traffic, not for a record that is kept: it drops events after seven days, answers before a

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from eventlog.errors import CheckpointError, ConfigError
 from eventlog.log import EventLog
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.policies.versions import PolicyVersion, find_version, read_history, record_rollback
+from snapshots.policies.history import PolicyVersion, find_version
+from snapshots.policies.notes import read_history, record_rollback
 
 TRIES_MAX: Final = 16
 """How often HEAD is moved after a log in which others publish and go back meanwhile."""

@@ -17,17 +17,15 @@ from snapshots.checkpoints.difference import compare_checkpoints
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 from snapshots.checkpoints.parts import PartReader
 from snapshots.checkpoints.tracks import track_of_policies
-from snapshots.policies.rollback import roll_back, settle_head
-from snapshots.policies.versions import (
+from snapshots.policies.history import (
     PolicyVersion,
     Published,
     find_version,
     label_of,
-    read_history,
-    read_published,
-    record_publication,
     require_version,
 )
+from snapshots.policies.notes import read_history, read_published, record_publication
+from snapshots.policies.rollback import roll_back, settle_head
 from snapshots.save_handle import SaveEnds
 from snapshots.shard_reader import ShardReader
 from snapshots.shard_saver import ShardSaver
@@ -87,18 +85,7 @@ class PolicyPublisher:
         """Load the version of this label or number into the model."""
         found = self._ranks.ask(lambda: find_version(read_history(self._log, self._training), name))
         trained = self._ranks.agree(lambda: Trained.of(model, None, None))
-
-        def opened() -> ShardReader:
-            reader = ShardReader(self._store, checkpoint=found.checkpoint)
-            if reader.checkpoint != found.ref:
-                raise CheckpointError(
-                    f"version {found.label} has another manifest than was published",
-                    hint="restore another version",
-                    step=found.training_step,
-                )
-            return reader
-
-        reader = self._ranks.agree(opened)
+        reader = self._ranks.agree(lambda: ShardReader(self._store, checkpoint=found.ref))
         trained.load_from(reader, self._ranks)
         return found
 

@@ -13,8 +13,8 @@ from eventlog.log import SessionFilter
 from eventlog.recording.session_writer import wall_clock_us
 from replay.workspace import Workspace, open_workspace
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.policies.notes import read_history, record_publication
 from snapshots.policies.rollback import roll_back
-from snapshots.policies.versions import read_history, record_publication
 from tests.support.brokers import KafkaAddress
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import record_desk

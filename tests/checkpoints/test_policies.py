@@ -15,7 +15,7 @@ from replay.workspace import Workspace, open_workspace  # noqa: E402
 from snapshots.checkpoint_retention import list_incomplete  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.checkpoints.tracks import track_of_policies  # noqa: E402
-from snapshots.policies.versions import read_history, read_rolled_back  # noqa: E402
+from snapshots.policies.notes import read_history, read_rolled_back  # noqa: E402
 from tests.support.command import Command  # noqa: E402
 from tests.support.scenarios import run_scenarios  # noqa: E402
 from tests.support.torch_states import fingerprint  # noqa: E402
@@ -143,7 +143,7 @@ def test_two_trainings_of_one_workspace_have_their_own_versions(tmp_path: Path) 
             assert bits(model) == bits(at(10 + version))
         with pytest.raises(ConfigError, match="no policy version '3'"):
             one.restore_policy(3, model)
-        assert [each.label for each in read_rolled_back(ws.log, "run-2")] == []
+        assert read_rolled_back(ws.log, "run-2") == []
 
 
 def publish_and_record(ws: Workspace, run: Any, step: int, long: str = "desk/long") -> None:

@@ -24,7 +24,7 @@ from examples import train_policy
 from examples.kill_training import TASKS, Ending, history, samples
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.tracks import track_of_training
-from snapshots.policies.versions import read_published
+from snapshots.policies.notes import read_published
 
 STEPS = 60
 DEADLINE_S = 500

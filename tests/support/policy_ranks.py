@@ -31,12 +31,8 @@ from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.checkpoints.tracks import track_of_policies
 from snapshots.policies import rollback as policy_rollback
-from snapshots.policies.versions import (
-    PolicyVersion,
-    read_history,
-    read_published,
-    read_rolled_back,
-)
+from snapshots.policies.history import PolicyVersion
+from snapshots.policies.notes import read_history, read_published, read_rolled_back
 from snapshots.sets import restoring as set_restoring
 from snapshots.shards import policy_publisher as shard_policies
 from snapshots.training_run import TrainingRun
@@ -304,7 +300,8 @@ def _healed(folder: Path, point: str, what: str, healer: str, _rank: int) -> Non
             assert whole(model) == expected(1)
             # What was published after the set is given up; who went back is still obeyed.
             backs = read_rolled_back(ws.log, TRAINING)
-            current_now = backs[-1].label if backs else "1"
+            labels = {one.ref: one.label for one in before.values()}
+            current_now = labels[backs[-1].ref] if backs else "1"
         else:
             assert run.roll_back_policy(0, reason="it cheats too", model=model) == "0"
             assert whole(model) == expected(0)

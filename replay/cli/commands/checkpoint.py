@@ -217,7 +217,8 @@ def gc(
     grace_s = GRACE_S if grace is None else parse_duration(grace) / 1e6
     with checkpoints_of(context, folder) as place:
         removed = collect_garbage(place.root, grace_s=grace_s, dry_run=dry_run)
-        output.print_records([removed_row(removed, place.root.folder)], GC_COLUMNS)
+        unfinished = [str(path.relative_to(place.root.folder)) for path in removed.halves]
+        output.print_records([removed_row(removed, unfinished)], GC_COLUMNS)
     if dry_run:
         output.note("nothing was taken away")
 

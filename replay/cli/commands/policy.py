@@ -14,9 +14,10 @@ from replay.cli.output import NOTHING, Output, time_text
 from replay.views import Row, policy_row
 from replay.workspace import Workspace
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.file_faults import is_folder
 from snapshots.checkpoints.tracks import track_of_policies
+from snapshots.policies.notes import read_history
 from snapshots.policies.rollback import roll_back
-from snapshots.policies.versions import read_history
 from snapshots.sets.journal import TRAINING
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
@@ -149,7 +150,7 @@ def _rows(ws: Workspace, output: Output, training: str, folder: Path | None) -> 
 def _store(ws: Workspace, training: str, folder: Path | None) -> CheckpointStore:
     if folder is None:
         return CheckpointStore(ws.checkpoints.folder, track_of_policies(training))
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise ConfigError(
             f"there is no folder {folder}",
             hint="name the one that ws.training was given as checkpoints=",

@@ -10,12 +10,8 @@ from replay.workspace import Workspace
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.tracks import track_of_policies
-from snapshots.policies.versions import (
-    find_version,
-    read_history,
-    record_publication,
-    record_rollback,
-)
+from snapshots.policies.history import find_version
+from snapshots.policies.notes import read_history, record_publication, record_rollback
 from snapshots.sets.journal import RESTORED, begin_set, note_value
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command

@@ -18,9 +18,7 @@ from replay.workspace import Workspace, open_workspace
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.tracks import track_of_policies
-from snapshots.policies.rollback import WentBack, roll_back, settle_head
-from snapshots.policies.versions import (
-    POLICY,
+from snapshots.policies.history import (
     VERSION_MAX,
     PolicyVersion,
     Published,
@@ -28,12 +26,16 @@ from snapshots.policies.versions import (
     find_version,
     label_of,
     policy_history,
+)
+from snapshots.policies.notes import (
+    POLICY,
     read_history,
     read_published,
     read_rolled_back,
     record_publication,
     record_rollback,
 )
+from snapshots.policies.rollback import WentBack, roll_back, settle_head
 from snapshots.sets.journal import RESTORED, begin_set, note_value
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.own_sessions import own_session, training_session
@@ -49,12 +51,12 @@ def ref(number: int) -> CheckpointRef:
 
 
 def published(number: int, at: int, *, standing: bool = True, label: str = "") -> Published:
-    return Published(number, label or str(number), ref(number + 100 * at), at, 1, standing)
+    return Published(number, label or str(number), ref(number + 100 * at), at, standing)
 
 
 def back(one: Published, known: int, reason: str = "r", at: int = 0) -> RolledBack:
     """Somebody went back who knew of so many publications."""
-    return RolledBack(one.version, one.label, one.ref, reason, at, f"session-{known}", known)
+    return RolledBack(one.ref, reason, at, known)
 
 
 def current(history: list[PolicyVersion]) -> list[tuple[str, str | None]]:
