@@ -49,23 +49,17 @@ class RolledBack(NamedTuple):
 class PolicyVersion(NamedTuple):
     """A version as a training's log has it. `current`: it is the one in use.
 
-    `reason` is that of the going back that made it so; None otherwise.
+    `ref` is its checkpoint in the training's track of policy versions. `reason` is that of the
+    going back that made it the one in use; None otherwise.
     """
 
     version: int
     label: str
-    checkpoint: str
-    manifest: str
-    training_step: int
+    ref: CheckpointRef
     time: int
     standing: bool
     current: bool
     reason: str | None = None
-
-    @property
-    def ref(self) -> CheckpointRef:
-        """Its checkpoint in the training's track of policy versions."""
-        return CheckpointRef(self.training_step, self.checkpoint, self.manifest)
 
 
 def policy_history(
@@ -94,9 +88,7 @@ def policy_history(
         listed[one.ref] = PolicyVersion(
             one.version,
             one.label,
-            one.ref.id,
-            one.ref.digest,
-            one.ref.training_step,
+            one.ref,
             one.time,
             one.standing,
             is_current,

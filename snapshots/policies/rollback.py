@@ -55,7 +55,7 @@ def roll_back(
             f"version {target.label} was gone back to, and another published meanwhile: "
             f"{'none' if current is None else current.label} is in use",
             hint="stop the trainer that publishes, or go back once more",
-            step=target.training_step,
+            step=target.ref.training_step,
         )
     return WentBack(current, session, moved)
 

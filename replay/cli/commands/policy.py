@@ -110,9 +110,9 @@ def rollback(
                 "training": name,
                 "version": found.version,
                 "label": found.label,
-                "checkpoint": found.checkpoint,
-                "training_step": found.training_step,
-                "manifest": found.manifest,
+                "checkpoint": found.ref.id,
+                "training_step": found.ref.training_step,
+                "manifest": found.ref.digest,
                 "standing": found.standing,
                 "reason": found.reason,
                 "session": went.session,
@@ -123,7 +123,7 @@ def rollback(
     done = "is in use" if went.session or went.moved else "was in use already"
     given_up = "" if found.standing else "; it is given up: published after the set restored to"
     output.print_text(
-        f"{name}: version {found.label} {done} (step {found.training_step}){given_up}"
+        f"{name}: version {found.label} {done} (step {found.ref.training_step}){given_up}"
     )
 
 
