@@ -11,6 +11,7 @@ from eventlog.cut import Cut
 from eventlog.errors import (
     CheckpointError,
     CheckpointIncompleteError,
+    LogUnavailableError,
     SessionNotFoundError,
     SteplogError,
 )
@@ -19,7 +20,7 @@ from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.sets.journal import is_committed, session_of_set
-from snapshots.sets.positions import extended_trees
+from snapshots.sets.positions import extended_trees, misplaced_sessions
 from snapshots.sets.record import SetRecord
 
 _HINT = "restore the log from a copy that has it, or go on from another set"
@@ -31,20 +32,21 @@ def compare_with_log(
     """What the log says otherwise, or does not say; the set is sound where nothing comes.
 
     A set that the log has not committed is a `CheckpointIncompleteError`. `trees` reads the whole
-    log below the cut, and derives its Merkle trees anew.
+    log below the cut, and derives its Merkle trees anew. Raises `LogUnavailableError`.
     """
-    yield from _commitment(log, ref, record)
-    places = {record.training: (record.step, record.event_digest)}
-    places |= {name: (one.step, one.event_digest) for name, one in record.sessions.items()}
-    for session, (step, digest) in places.items():
-        problem = _misplaced(log, session, step, digest)
-        if problem is not None:
-            yield _refusal(ref, f"session {session!r} at step {step}: {problem}")
-    if trees:
-        yield from _compare_trees(log, ref, record)
+    for compare in (_compare_commitment, _compare_places, *([_compare_trees] if trees else [])):
+        try:
+            yield from compare(log, ref, record)
+        except LogUnavailableError:
+            raise  # That says nothing of the set.
+        except SteplogError as error:
+            where = f" ({error.place})" if error.place else ""
+            yield _refusal(ref, f"the log cannot be read{where}: {error.message}")
 
 
-def _commitment(log: EventLog, ref: CheckpointRef, record: SetRecord) -> Iterator[CheckpointError]:
+def _compare_commitment(
+    log: EventLog, ref: CheckpointRef, record: SetRecord
+) -> Iterator[CheckpointError]:
     name = session_of_set(ref.id)
     try:
         if is_committed(log, ref, record.training):
@@ -52,9 +54,6 @@ def _commitment(log: EventLog, ref: CheckpointRef, record: SetRecord) -> Iterato
         events = [decode_record(one) for one in log.read_session(name)]
     except SessionNotFoundError:
         events = []
-    except SteplogError as error:
-        yield _refusal(ref, f"session {name!r} cannot be read: {error.message}")
-        return
     told = [one.body for one in events if isinstance(one.body, CheckpointCommitted)]
     if not told:
         yield CheckpointIncompleteError(
@@ -68,15 +67,11 @@ def _commitment(log: EventLog, ref: CheckpointRef, record: SetRecord) -> Iterato
         yield _refusal(ref, f"the log has committed it for another training or step ({name!r})")
 
 
-def _misplaced(log: EventLog, session: str, step: int, digest: bytes) -> str | None:
-    """What is wrong with the event at this step of the chain that ends in it; None: nothing."""
-    try:
-        record = next(iter(log.read_session(session, step, step + 1, through=digest)), None)
-    except SteplogError as error:
-        return error.message
-    if record is None or record.digest != digest or record.prefix.step != step:
-        return "the event there is another one"
-    return None
+def _compare_places(
+    log: EventLog, ref: CheckpointRef, record: SetRecord
+) -> Iterator[CheckpointError]:
+    for session_id, step, why, _error in misplaced_sessions(log, record):
+        yield _refusal(ref, f"session {session_id!r} at step {step}: {why}")
 
 
 def _compare_trees(
@@ -84,7 +79,7 @@ def _compare_trees(
 ) -> Iterator[CheckpointError]:
     try:
         found = extended_trees(log, {}, Cut.empty(), record.cut)
-    except SteplogError as error:
+    except CheckpointError as error:
         yield _refusal(ref, error.message)
         return
     for partition, tree in record.log.items():

@@ -9,14 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from eventlog.cut import Cut
-from eventlog.errors import CheckpointError
+from eventlog.errors import (
+    CheckpointError,
+    IntegrityError,
+    SessionNotFoundError,
+    SteplogError,
+    StepNotFoundError,
+)
 from eventlog.event import SessionSeeded, StateChange, StateUnknown
 from eventlog.keeping.kept_records import decode_record
 from eventlog.line_state import KnownEvent, VerdictKind
 from eventlog.log import EventLog, LogRecord, SessionInfo
 from eventlog.merkle_root import MerkleRoot
 from eventlog.session_line import SessionLine
-from snapshots.sets.record import SessionPosition
+from snapshots.sets.record import SessionPosition, SetRecord
 
 LIVE: Final = ("open", "released")
 """The status of a session that goes on after the cut."""
@@ -24,8 +30,18 @@ STEPS_AT_ONCE: Final = 64
 """Steps read together on the way back to the last change of a state."""
 
 
+class Misplaced(NamedTuple):
+    """A session that the log does not have as a set has it: where it should stand, and why not."""
+
+    session_id: str
+    step: int
+    why: str
+    error: SteplogError | None = None
+    """What reading raised, where it did."""
+
+
 class _Standing(NamedTuple):
-    """The last event of a line at a cut, and the digest of its first own one."""
+    """The last event of a line at a cut: its step and digest, and whether the session goes on."""
 
     step: int
     digest: bytes
@@ -47,6 +63,24 @@ def position_at(log: EventLog, info: SessionInfo, cut: Cut) -> SessionPosition |
         _state_digest(log, info, standing),
         _fork_event(log, info, cut),
     )
+
+
+def misplaced_sessions(log: EventLog, record: SetRecord) -> Iterator[Misplaced]:
+    """The training session and the set's sessions that the log does not have where the set has
+    them, whatever their lines are now.
+
+    Raises what reading raises where that says nothing of the set, as of a log that is unavailable.
+    """
+    places = [(record.training, record.step, record.event_digest)]
+    places += [(name, one.step, one.event_digest) for name, one in record.sessions.items()]
+    for name, step, digest in places:
+        try:
+            found = next(iter(log.read_session(name, step, step + 1, through=digest)), None)
+        except (SessionNotFoundError, StepNotFoundError, IntegrityError) as error:
+            yield Misplaced(name, step, error.message, error)
+            continue
+        if found is None or found.digest != digest or found.prefix.step != step:
+            yield Misplaced(name, step, "another event stands there")
 
 
 def began_after(log: EventLog, session_id: str, cut: Cut) -> bool:

@@ -9,14 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from eventlog.errors import (
-    CheckpointError,
-    FencedError,
-    IntegrityError,
-    SessionNotFoundError,
-    SteplogError,
-    StepNotFoundError,
-)
+from eventlog.errors import CheckpointError, FencedError
 from eventlog.event import FIRST_ATTEMPT, LineHead, Restore, SessionForked
 from eventlog.ids import mint_session_id
 from eventlog.log import EventLog
@@ -24,6 +17,7 @@ from eventlog.recording.event_batch import EventBatch
 from eventlog.recording.session_writer import wall_clock_us
 from eventlog.training_facts import FORKED_FOR
 from snapshots.sets.journal import ACTOR
+from snapshots.sets.positions import misplaced_sessions
 from snapshots.sets.record import SetRecord
 
 REASON: Final = "restore"
@@ -35,15 +29,13 @@ def require_same_log(log: EventLog, set_id: str, record: SetRecord) -> None:
 
     A set restored over another log would tie weights to events they never came from.
     """
-    places = [(record.training, record.step, record.event_digest)]
-    places += [(name, one.step, one.event_digest) for name, one in record.sessions.items()]
-    for name, step, digest in places:
-        try:
-            found = next(iter(log.read_session(name, step, step + 1, through=digest)), None)
-        except (SessionNotFoundError, StepNotFoundError, IntegrityError) as error:
-            raise _another_log(set_id, name, step, error) from error
-        if found is None or found.digest != digest:
-            raise _another_log(set_id, name, step, None)
+    for session_id, step, why, error in misplaced_sessions(log, record):
+        raise CheckpointError(
+            f"set {set_id} is not of this log: session {session_id!r} at step {step}: {why}",
+            hint="open the workspace that the set was made in",
+            session_id=session_id,
+            step=step,
+        ) from error
 
 
 def rewind_sessions(log: EventLog, record: SetRecord, attempt: int) -> None:
@@ -85,13 +77,3 @@ def _fork(log: EventLog, session_id: str, step: int, digest: bytes, training: st
     batch.add(SessionForked(session_id, step, None, changes), ACTOR)
     batch.append_to(log)
     return branch_id
-
-
-def _another_log(set_id: str, name: str, step: int, error: SteplogError | None) -> CheckpointError:
-    said = "another event stands there" if error is None else error.message
-    return CheckpointError(
-        f"set {set_id} is not of this log: session {name!r} at step {step}: {said}",
-        hint="open the workspace that the set was made in",
-        session_id=name,
-        step=step,
-    )

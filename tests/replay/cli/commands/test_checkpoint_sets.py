@@ -1,13 +1,18 @@
 """`steplog checkpoint check` of sets: the log they belong to is asked too."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eventlog.cut import Cut
+from eventlog.errors import LogUnavailableError, StepGapError
+from eventlog.log import LogRecord
 from eventlog.merkle_root import MerkleRoot
+from eventlog.sqlite_log import SqliteLog
 from snapshots.sets.record import SessionPosition, SetRecord
+from snapshots.sets.restoring import require_same_log
 from tests.support.command import Command, record_desk
 from tests.support.kept_sets import TRAINING, keep_set
 from tests.support.own_sessions import training_session
@@ -89,6 +94,54 @@ def test_a_session_that_stands_elsewhere(
     ran = run("checkpoint", "check", "set1", "--json")
     assert (ran.code, ran.row["verdict"]) == (4, "damaged")
     assert f"set set1 and the log disagree: {said}" in ran.err
+
+
+def test_all_sessions_that_stand_elsewhere_are_named(run: Command) -> None:
+    with run.open() as ws:
+        keep_set(ws, change=lambda record: moved("gone", 1)(moved("live", 9)(record)))
+    problems = run("checkpoint", "check", "set1", "--json").row["problems"]
+    found = [one["problem"].partition("disagree: ")[2].partition(":")[0] for one in problems]
+    assert found == ["session 'gone' at step 1", "session 'live' at step 9"]
+
+
+@pytest.mark.parametrize("session", ["checkpoint/set1", TRAINING, "live"])
+def test_a_log_that_is_unavailable_says_nothing_of_a_set(
+    run: Command, monkeypatch: pytest.MonkeyPatch, session: str
+) -> None:
+    real = SqliteLog.read_session
+
+    def away(log: SqliteLog, session_id: str, *more: Any, **named: Any) -> Iterator[LogRecord]:
+        if session_id == session:
+            raise LogUnavailableError("no answer in time", hint="try again")
+        return real(log, session_id, *more, **named)
+
+    with run.open() as ws:
+        kept = keep_set(ws)
+        monkeypatch.setattr(SqliteLog, "read_session", away)
+        if session == "live":
+            with pytest.raises(LogUnavailableError):
+                require_same_log(ws.log, "set1", kept.record)
+    ran = run("checkpoint", "check", "set1")
+    assert (ran.code, "no answer in time" in ran.err) == (LogUnavailableError.exit_code, True)
+    assert "disagree" not in ran.err
+
+
+def test_a_log_that_is_damaged_where_the_set_was_committed(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = SqliteLog.read_session
+
+    def damaged(log: SqliteLog, session_id: str, *more: Any, **named: Any) -> Iterator[LogRecord]:
+        if session_id == "checkpoint/set1":
+            raise StepGapError("a row is missing", hint="check", session_id=session_id)
+        return real(log, session_id, *more, **named)
+
+    with run.open() as ws:
+        keep_set(ws)
+    monkeypatch.setattr(SqliteLog, "read_session", damaged)
+    ran = run("checkpoint", "check", "set1")
+    said = "the log cannot be read (session 'checkpoint/set1'): a row is missing"
+    assert (ran.code, said in ran.err) == (4, True), ran.err
 
 
 def test_a_log_with_other_records_below_the_cut(run: Command) -> None:
