@@ -269,10 +269,10 @@ class CheckpointStore:
             sync_folder(path.parent)
 
     def pins(self) -> dict[str, CheckpointRef]:
-        """Every pin by name. Raises `CheckpointError` where one cannot be read."""
+        """Every pin by name. Raises `CheckpointError` where they, or one, cannot be read."""
         folder = self._track_folder / "pins"
-        names = sorted(os.listdir(folder)) if folder.is_dir() else []
-        found = {name: read_pointer(folder / name) for name in names if not name.startswith(".")}
+        names = [name for name in names_in(folder) if not name.startswith(".")]
+        found = {name: read_pointer(folder / name) for name in names}
         return {name: ref for name, ref in found.items() if ref is not None}
 
     def locked(self) -> AbstractContextManager[None]:

@@ -21,6 +21,7 @@ from replay.cli.opened import opened
 from replay.cli.output import Output
 from replay.cli.value_text import bytes_text
 from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
+from snapshots.checkpoints.file_faults import is_there
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.interchange.export import Exported, export_checkpoint
 from snapshots.interchange.import_writer import Imported
@@ -148,7 +149,7 @@ def import_files(
 
 def _is_dcp(paths: Sequence[Path], format_name: str) -> bool:
     if format_name == "auto":
-        return any((path / ".metadata").exists() for path in paths)
+        return any(is_there(path / ".metadata", follow_links=True) for path in paths)
     return format_name == "dcp"
 
 

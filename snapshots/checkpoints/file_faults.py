@@ -31,18 +31,25 @@ def os_errors_told(path: Path) -> Iterator[None]:
         raise unusable(path, error) from error
 
 
-def is_there(path: Path) -> bool:
+def is_there(path: Path, *, follow_links: bool = False) -> bool:
     """Whether anything has this name, be it a link to nothing. Raises `CheckpointError`.
 
-    What may not be looked at is not taken for absent: what it needs would be taken away.
+    `follow_links`: whether what a link leads to is there. What may not be looked at is not taken
+    for absent: what it needs would be taken away.
     """
     try:
-        os.lstat(path)
+        os.stat(path) if follow_links else os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
         raise unusable(path, error) from error
     return True
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder, or a link to one, has this name. Raises `CheckpointError`."""
+    with os_errors_told(path):
+        return path.is_dir()
 
 
 def names_in(folder: Path) -> list[str]:

@@ -22,8 +22,9 @@ from eventlog.errors import (
     CheckpointError,
     CheckpointIncompleteError,
     LogUnavailableError,
+    SteplogError,
 )
-from snapshots.checkpoints.file_faults import OTHERS, os_errors_told
+from snapshots.checkpoints.file_faults import OTHERS, is_there, os_errors_told, unusable
 from snapshots.checkpoints.manifest import StoredObject
 from snapshots.compression import ReadableBuffer
 
@@ -105,8 +106,10 @@ class ObjectFolder:
         """
         try:
             return self._objects.get_blob(BlobRef(bytes.fromhex(stored.digest), stored.size))
-        except (BlobCorruptError, LogUnavailableError) as error:
-            self._refuse(stored, tensor, error)
+        except BlobCorruptError as error:
+            self._refuse(stored, tensor, error.message, error)
+        except LogUnavailableError as error:
+            raise _unreadable(stored, tensor, error) from error
 
     def object_path(self, digest: str) -> Path:
         """Where the object of this SHA-256 lies, or would."""
@@ -114,40 +117,63 @@ class ObjectFolder:
 
     def verify_in_place(self, stored: StoredObject, tensor: str) -> None:
         """Return where the object is there with its size; does not re-hash. Raises as reading."""
+        path = self.object_path(stored.digest)
         try:
-            status = os.lstat(self.object_path(stored.digest))
-        except OSError:
-            self._refuse(stored, tensor, None)
-        if status.st_size != stored.size:
-            self._refuse(stored, tensor, None)
+            size = os.lstat(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            size = None
+        except OSError as error:
+            raise _unreadable(stored, tensor, unusable(path, error)) from error
+        if size != stored.size:
+            self._refuse(stored, tensor, "it has another size")
 
     def list_objects(self) -> Iterator[StoredObject]:
-        """Every object, in order of digest. Does not re-hash."""
-        for ref in self._objects.list_blobs():
-            yield StoredObject(ref.digest.hex(), ref.size)
+        """Every object, in order of digest. Does not re-hash.
+
+        Raises `CheckpointError` where a folder of them cannot be listed.
+        """
+        try:
+            for ref in self._objects.list_blobs():
+                yield StoredObject(ref.digest.hex(), ref.size)
+        except LogUnavailableError as error:
+            raise CheckpointError(error.message, hint=error.hint) from error
 
     def _refuse(
         self,
         stored: StoredObject,
         tensor: str | None,
-        cause: BlobCorruptError | LogUnavailableError | None,
+        what: str,
+        cause: BlobCorruptError | None = None,
     ) -> NoReturn:
+        """Raise that the object is missing or else, in the words of `what`, damaged."""
         path = self.object_path(stored.digest)
-        whose = "" if tensor is None else f" of tensor {tensor!r}"
-        if not path.exists():
+        if not is_there(path, follow_links=True):
             raise CheckpointIncompleteError(
-                f"object {stored.digest}{whose} is missing: {path}",
+                f"{_named(stored, tensor)} is missing: {path}",
                 hint=f"restore the file from a copy, or load another checkpoint; {OTHERS}",
                 tensor=tensor,
                 object_digest=stored.digest,
             ) from cause
-        what = "it has another size" if cause is None else cause.message
         raise CheckpointError(
-            f"object {stored.digest}{whose} is damaged: {what}",
+            f"{_named(stored, tensor)} is damaged: {what}",
             hint=f"restore the file from a copy, or load another checkpoint; {OTHERS}",
             tensor=tensor,
             object_digest=stored.digest,
         ) from cause
+
+
+def _unreadable(stored: StoredObject, tensor: str | None, error: SteplogError) -> CheckpointError:
+    """The error for an object that the operating system refuses; nothing is known of its bytes."""
+    return CheckpointError(
+        f"{_named(stored, tensor)} cannot be read: {error.message}",
+        hint=error.hint,
+        tensor=tensor,
+        object_digest=stored.digest,
+    )
+
+
+def _named(stored: StoredObject, tensor: str | None) -> str:
+    return f"object {stored.digest}" + ("" if tensor is None else f" of tensor {tensor!r}")
 
 
 def _write_half(path: Path, pieces: Iterable[ReadableBuffer]) -> WrittenObject:

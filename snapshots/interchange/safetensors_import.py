@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 from eventlog.errors import CheckpointError
 from eventlog.untrusted_file import UnfitFile, open_untrusted, read_whole
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints.file_faults import os_errors_told
+from snapshots.checkpoints.file_faults import is_folder, is_there, names_in, os_errors_told
 from snapshots.checkpoints.manifest import ITEM_BYTES
 from snapshots.interchange.import_writer import Imported, ImportedTensor, ImportWriter
 from snapshots.interchange.safetensors_file import SafetensorsHeader, read_header
@@ -60,10 +60,9 @@ def _files_of(source: Source | Sequence[Source]) -> tuple[list[Path], dict[str, 
     if not isinstance(source, str | os.PathLike):
         return [Path(one) for one in source], None
     path = Path(source)
-    if not path.is_dir():
+    if not is_folder(path):
         return [path], None
-    with os_errors_told(path):
-        names = sorted(os.listdir(path))
+    names = names_in(path)
     indexes = [name for name in names if name.endswith(".safetensors.index.json")]
     if len(indexes) > 1:
         _refuse(path, f"it has several indexes: {', '.join(indexes)}")
@@ -102,9 +101,13 @@ def _refuse_gaps(files: Sequence[Path]) -> None:
             assert found is not None
             due = file.with_name(f"{found[1]}{number:05}{found[3]}{found[4]}{found[5]}")
             if due.absolute() not in given:
-                what = "it is not among the given files" if due.exists() else "it is missing"
+                what = (
+                    "it is not among the given files"
+                    if is_there(due, follow_links=True)
+                    else "it is missing"
+                )
                 _refuse(due, f"{what}, and {file.name} says that there are {count}")
-        if not file.exists():
+        if not is_there(file, follow_links=True):
             _refuse(file, "it is missing")
 
 

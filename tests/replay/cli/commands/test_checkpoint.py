@@ -20,6 +20,7 @@ from snapshots.checkpoints.manifest import CheckpointRef
 from tests.replay.cli.test_docs import keys_of
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command
+from tests.support.forbidden_paths import forbid
 from tests.support.sources import ROOT
 
 BIG = random.Random(1).randbytes(200_000)
@@ -51,6 +52,34 @@ def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
+
+
+def test_what_may_not_be_read_is_told_with_its_path_and_never_a_traceback(
+    steplog: Command,
+    store: CheckpointStore,
+    two: list[CheckpointRef],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store.pin("best", two[0])
+    closed = tmp_path / "closed"
+    (closed / "ckpt").mkdir(parents=True)
+    forbid(monkeypatch, object_of(store, two[0], "w"))
+    forbid(monkeypatch, store.folder / "pins")
+    forbid(monkeypatch, closed)
+    for arguments, place in [
+        (("check", two[0].id), object_of(store, two[0], "w")),
+        (("list",), store.folder / "pins"),
+        (("list", "--folder", closed / "ckpt"), closed / "ckpt"),
+        (("import", closed / "ckpt", "--step", 9), closed / "ckpt"),
+    ]:
+        ran = steplog("--json", "checkpoint", *arguments)
+        told = " ".join(ran.err.split())
+        assert ran.code == 4, arguments
+        assert f"{place} cannot be used: Permission denied" in told or str(place) in told
+        assert "Permission denied" in told
+        assert "is damaged" not in told
+        assert "Traceback" not in told
 
 
 def test_listing(steplog: Command, store: CheckpointStore, two: list[CheckpointRef]) -> None:
