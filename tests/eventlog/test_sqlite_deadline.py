@@ -10,13 +10,14 @@ import pytest
 
 from eventlog.errors import AppendUncertainError, LogUnavailableError
 from eventlog.keeping import log_writer
+from eventlog.keeping.log_writer import LogWriter
 from eventlog.sqlite.store import SqliteStore
 from eventlog.sqlite_log import SqliteLog
 from replay.workspace import open_workspace
 from tests.support.recorded import append_all, data_of, seeded_chain
 
 DEADLINE_S = 0.3
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """Far above any deadline of these tests: what takes so long would have waited for ever."""
 
 
@@ -27,7 +28,10 @@ class _Stopped(sqlite3.OperationalError):
 
 
 class StuckDisk:
-    """While `stuck`, a COMMIT does not return; once freed it does what `ends` says."""
+    """While `stuck`, a COMMIT does not return; once freed it does what `ends` says.
+
+    Deadlines count only meanwhile: the real disk below may be slow for a moment, too.
+    """
 
     def __init__(self) -> None:
         self.freed = threading.Event()
@@ -64,8 +68,16 @@ _commit = SqliteStore.commit
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDisk]:
     disk = StuckDisk()
     monkeypatch.setattr(SqliteStore, "commit", disk.commit_of())
-    monkeypatch.setattr(log_writer, "DEADLINE_S", DEADLINE_S)
     monkeypatch.setattr(log_writer, "_WATCH_EVERY_S", 0.05)
+    name = "commit_deadline_s"  # Stays in the writer, whose threads may outlive the test.
+    commit_s = property(
+        lambda writer: PATIENCE_S if disk.freed.is_set() else vars(writer)[name],
+        lambda writer, deadline_s: vars(writer).update({name: deadline_s}),
+    )
+    wait_s = property(lambda _: PATIENCE_S if disk.freed.is_set() else log_writer.DEADLINE_S)
+    monkeypatch.setattr(log_writer, "DEADLINE_S", DEADLINE_S)
+    monkeypatch.setattr(LogWriter, name, commit_s, raising=False)
+    monkeypatch.setattr(LogWriter, "wait_deadline_s", wait_s)
     yield disk
     disk.freed.set()
 

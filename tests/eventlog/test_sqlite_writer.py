@@ -260,10 +260,10 @@ class TestBounds:
     def test_a_stuck_process_is_named_at_the_deadline_and_nothing_is_written(
         self, log: SqliteLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(log_writer, "DEADLINE_S", 0.3)
-        monkeypatch.setattr(log_writer, "_WATCH_EVERY_S", 0.05)
         chain = seeded_chain(log, "s")
         event = chain.call()
+        monkeypatch.setattr(log_writer, "DEADLINE_S", 0.3)
+        monkeypatch.setattr(log_writer, "_WATCH_EVERY_S", 0.05)
         begun = time.monotonic()
         with held_back(log), pytest.raises(LogUnavailableError, match="locked") as caught:
             append_all(log, [event])

@@ -26,7 +26,7 @@ def python_script(code: str, *arguments: str | os.PathLike[str]) -> "subprocess.
     )
 
 
-def finish(process: "subprocess.Popen[str]", timeout_s: float = 60) -> str:
+def finish(process: "subprocess.Popen[str]", timeout_s: float = 300) -> str:
     """Wait for the process and return what it printed; its errors fail the test."""
     out, err = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, f"exit {process.returncode}\n{err}"

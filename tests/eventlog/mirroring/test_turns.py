@@ -110,16 +110,16 @@ def test_an_interrupt_at_any_place_of_a_question_leaves_the_mirror_usable(
 
     def ask() -> None:
         if what == "scan":
-            mirror.highest_attempt("s", part, timeout_s=2)
+            mirror.highest_attempt("s", part, timeout_s=60)
         else:
-            mirror.refresh(timeout_s=2)
+            mirror.refresh(timeout_s=60)
 
     while is_hit:
         topic.write([("s", chain.call().data)])
         is_hit = interrupt_at(number, ask)
         start = time.monotonic()
         ask()
-        assert time.monotonic() - start < 1, number
+        assert time.monotonic() - start < 20, number
         number += 1
     assert number > 10
 
