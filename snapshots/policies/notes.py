@@ -5,8 +5,8 @@ operator in a session of its own, of environment `steplog.policy`, so that a tra
 not fenced by it. Needs only the log; `history` says what the notes come to.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from eventlog.content import result_content
 from eventlog.cut import Cut
@@ -37,6 +37,83 @@ POLICY: Final = "steplog.policy"
 """The environment of sessions in which an operator goes back."""
 
 
+class _Noted(NamedTuple):
+    """A publication, and where its note is in the log."""
+
+    partition: int
+    offset: int
+    published: Published
+
+    def given_up(self) -> "_Noted":
+        """After a restore to a set whose cut does not hold it."""
+        return self._replace(published=self.published._replace(standing=False))
+
+
+class PolicyNotes:
+    """The notes on one training's versions. Asked again, it reads only what was added since."""
+
+    def __init__(self, log: EventLog, training: str) -> None:
+        """Reads nothing yet."""
+        self.log = log
+        self.training = training
+        self._head: LineHead | None = None
+        self._noted: list[_Noted] = []
+
+    def history(self) -> list[PolicyVersion]:
+        """The training's versions. Raises as `published`."""
+        return policy_history(self.published(), read_rolled_back(self.log, self.training))
+
+    def published(self) -> list[Published]:
+        """Every publication in the training's session, in its order, also those given up.
+
+        Raises `SessionNotFoundError`, `ConfigError` where it is no training, `CheckpointError`
+        where a note of this name is not ours.
+        """
+        info = self.log.session_info(self.training)
+        if info.environment != TRAINING:
+            raise ConfigError(
+                f"session {self.training!r} is no training, but of environment "
+                f"{info.environment!r}",
+                hint="a training's session is the name that ws.training was given",
+            )
+        if info.head != self._head:
+            self._noted, self._head = self._read_to(info.head), info.head
+        return [one.published for one in self._noted]
+
+    def _read_to(self, head: LineHead) -> list[_Noted]:
+        known = self._head
+        if known is not None and known.attempt == head.attempt and known.step < head.step:
+            # Under one claim a line only grows.
+            noted = list(self._noted)
+            start, end = known.step + 1, head.step + 1
+            for record in self.log.read_session(self.training, start, end, through=head.digest):
+                noted = self._with(noted, record, standing=True)
+            return noted
+        noted = []
+        line = {one.digest for one in self.log.read_session(self.training, through=head.digest)}
+        for record in self.log.read_records(self.training):
+            noted = self._with(noted, record, standing=record.digest in line)
+            if record.digest == head.digest:
+                break  # What was added meanwhile is read the next time.
+        return noted
+
+    def _with(self, noted: list[_Noted], record: LogRecord, *, standing: bool) -> list[_Noted]:
+        """What was noted so far, after this record."""
+        if record.prefix.kind != "annotated":
+            return noted
+        event = decode_record(record)
+        name = event.body.name if isinstance(event.body, Annotated) else None
+        if name == PUBLISHED:
+            published = _published(event, standing=standing)
+            noted.append(_Noted(record.partition, record.offset, published))
+        elif name == RESTORED and standing:
+            cut = _cut_restored(self.log, event)
+            return [
+                one if cut.holds(one.partition, one.offset) else one.given_up() for one in noted
+            ]
+        return noted
+
+
 def record_publication(
     recorder: SessionRecorder, version: int, label: str, ref: CheckpointRef
 ) -> int:
@@ -45,9 +122,10 @@ def record_publication(
 
 
 def record_rollback(
-    log: EventLog, training: str, to: PolicyVersion, reason: str, *, clock_us: Callable[[], int]
+    notes: PolicyNotes, to: PolicyVersion, reason: str, *, clock_us: Callable[[], int]
 ) -> str:
     """Record, all or nothing, that `to` is in use again; the id of the session that says so."""
+    log, training = notes.log, notes.training
     batch = EventBatch(LineHead.before_seed(mint_session_id()), clock_us)
     seed = SessionSeeded(
         environment=POLICY,
@@ -60,7 +138,7 @@ def record_rollback(
         "training": training,
         **_value(to.version, to.label, to.ref),
         "reason": reason,
-        "published": len(read_published(log, training)),
+        "published": len(notes.published()),
     }
     batch.add(seed, "system")
     batch.add(Annotated(ROLLED_BACK, result_content(value)), "operator")
@@ -70,34 +148,8 @@ def record_rollback(
 
 
 def read_history(log: EventLog, training: str) -> list[PolicyVersion]:
-    """The training's versions. Raises as `read_published`."""
-    return policy_history(read_published(log, training), read_rolled_back(log, training))
-
-
-def read_published(log: EventLog, training: str) -> list[Published]:
-    """Every publication in the training's session, in its order, also those given up.
-
-    Raises `SessionNotFoundError`, `ConfigError` where it is no training, `CheckpointError` where a
-    note of this name is not ours.
-    """
-    environment = log.session_info(training).environment
-    if environment != TRAINING:
-        raise ConfigError(
-            f"session {training!r} is no training, but of environment {environment!r}",
-            hint="a training's session is the name that ws.training was given",
-        )
-    found: list[tuple[LogRecord, Published]] = []
-    line = {record.digest for record in log.read_session(training)}
-    for record in log.read_records(training):
-        if record.prefix.kind != "annotated":
-            continue
-        event = decode_record(record)
-        name = event.body.name if isinstance(event.body, Annotated) else None
-        if name == PUBLISHED:
-            found.append((record, _published(event, standing=record.digest in line)))
-        elif name == RESTORED and record.digest in line:
-            found = list(_given_up(found, _cut_restored(log, event)))
-    return [one for _, one in found]
+    """The training's versions, read once. Raises as `PolicyNotes.published`."""
+    return PolicyNotes(log, training).history()
 
 
 def read_rolled_back(log: EventLog, training: str) -> list[RolledBack]:
@@ -126,15 +178,6 @@ def _rolled_back(event: Event) -> RolledBack:
     fields.number("version")  # Read by nothing here, and none of ours is without them.
     fields.text("label")
     return RolledBack(fields.ref(), fields.text("reason"), event.time, fields.number("published"))
-
-
-def _given_up(
-    found: Iterable[tuple[LogRecord, Published]], cut: Cut
-) -> Iterator[tuple[LogRecord, Published]]:
-    """What was published so far, after a restore to a set at this cut."""
-    for record, one in found:
-        kept = cut.holds(record.partition, record.offset)
-        yield record, one if kept else one._replace(standing=False)
 
 
 def _cut_restored(log: EventLog, event: Event) -> Cut:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, ConfigError
-from eventlog.log import EventLog
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.policies.history import PolicyVersion, find_version
-from snapshots.policies.notes import read_history, record_rollback
+from snapshots.policies.notes import PolicyNotes, record_rollback
 
 TRIES_MAX: Final = 16
 """How often HEAD is moved after a log in which others publish and go back meanwhile."""
@@ -28,9 +27,8 @@ class WentBack(NamedTuple):
 
 
 def roll_back(
-    log: EventLog,
+    notes: PolicyNotes,
     store: CheckpointStore,
-    training: str,
     name: int | str,
     reason: str,
     *,
@@ -44,12 +42,12 @@ def roll_back(
     """
     if not reason.strip():
         raise ConfigError("no reason is given", hint="say why: whoever looks later reads it")
-    target = find_version(read_history(log, training), name)
+    target = find_version(notes.history(), name)
     store.verify_in_place(store.read_manifest(target.ref))
     session = None
     if not target.current:
-        session = record_rollback(log, training, target, reason, clock_us=clock_us)
-    current, moved = settle_head(log, store, training)
+        session = record_rollback(notes, target, reason, clock_us=clock_us)
+    current, moved = settle_head(notes, store)
     if current is None or current.ref != target.ref:
         raise CheckpointError(
             f"version {target.label} was gone back to, and another published meanwhile: "
@@ -60,9 +58,7 @@ def roll_back(
     return WentBack(current, session, moved)
 
 
-def settle_head(
-    log: EventLog, store: CheckpointStore, training: str
-) -> tuple[PolicyVersion | None, bool]:
+def settle_head(notes: PolicyNotes, store: CheckpointStore) -> tuple[PolicyVersion | None, bool]:
     """Move HEAD of the policy track to the version that the log says is in use, and read it again.
 
     The version, None before any was published, and whether HEAD had to be moved. Idempotent; for
@@ -70,7 +66,7 @@ def settle_head(
     """
     moved = False
     for _ in range(TRIES_MAX):
-        current = next((one for one in read_history(log, training) if one.current), None)
+        current = next((one for one in notes.history() if one.current), None)
         if current is None or store.head() == current.ref:
             return current, moved
         # Whoever publishes or goes back meanwhile tells the log first: so it is read once more.

@@ -24,7 +24,7 @@ from snapshots.policies.history import (
     label_of,
     require_version,
 )
-from snapshots.policies.notes import read_history, read_published, record_publication
+from snapshots.policies.notes import PolicyNotes, record_publication
 from snapshots.policies.rollback import roll_back, settle_head
 from snapshots.save_handle import SaveEnds
 from snapshots.shard_reader import ShardReader
@@ -46,8 +46,7 @@ class PolicyPublisher:
     """Publishes, restores and goes back. All methods are collectives. Not thread-safe."""
 
     def __init__(self, place: PolicyPlace, ranks: Ranks, *, threads: int, timeout_s: float) -> None:
-        self._log = place.log
-        self._training = place.training
+        self._notes = PolicyNotes(place.log, place.training)
         self._ranks = ranks
         self._store = CheckpointStore(place.folder, track_of_policies(place.training))
         self._saver = ShardSaver(self._store, delta=True, threads=threads, timeout_s=timeout_s)
@@ -70,12 +69,12 @@ class PolicyPublisher:
 
         def commit(manifest: Manifest) -> CheckpointRef:
             assert recorder is not None, "rank 0 has claimed the training"
-            published = read_published(self._log, self._training)
+            published = self._notes.published()
             ref = self._same_before(manifest, number, published)
             ref = self._store.keep_manifest(manifest) if ref is None else ref
             labels.append(label_of(published, number, ref.digest, recorder.attempt))
             record_publication(recorder, number, labels[0], ref)
-            settle_head(self._log, self._store, self._training)
+            settle_head(self._notes, self._store)
             return ref
 
         self._saver.save(tree, step=number, ends=SaveEnds(commit))
@@ -83,7 +82,7 @@ class PolicyPublisher:
 
     def restore(self, name: int | str, model: object) -> PolicyVersion:
         """Load the version of this label or number into the model."""
-        found = self._ranks.ask(lambda: find_version(read_history(self._log, self._training), name))
+        found = self._ranks.ask(lambda: find_version(self._notes.history(), name))
         trained = self._ranks.agree(lambda: Trained.of(model, None, None))
         reader = self._ranks.agree(lambda: ShardReader(self._store, checkpoint=found.ref))
         trained.load_from(reader, self._ranks)
@@ -93,9 +92,8 @@ class PolicyPublisher:
         """Make the version the one in use, for the log and for HEAD of the track."""
 
         def back() -> PolicyVersion:
-            return roll_back(
-                self._log, self._store, self._training, name, reason, clock_us=wall_clock_us
-            ).version
+            went = roll_back(self._notes, self._store, name, reason, clock_us=wall_clock_us)
+            return went.version
 
         return self._ranks.ask(back)
 
@@ -103,7 +101,7 @@ class PolicyPublisher:
         """The label of the version that the log says is in use; HEAD of the track follows it."""
 
         def settle() -> str | None:
-            current, _moved = settle_head(self._log, self._store, self._training)
+            current, _moved = settle_head(self._notes, self._store)
             return None if current is None else current.label
 
         return self._ranks.ask(settle)

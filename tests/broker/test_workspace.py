@@ -13,7 +13,7 @@ from eventlog.log import SessionFilter
 from eventlog.recording.session_writer import wall_clock_us
 from replay.workspace import Workspace, open_workspace
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.policies.notes import read_history, record_publication
+from snapshots.policies.notes import PolicyNotes, read_history, record_publication
 from snapshots.policies.rollback import roll_back
 from tests.support.brokers import KafkaAddress
 from tests.support.checkpoint_parts import write_checkpoint
@@ -251,7 +251,8 @@ def test_going_back_to_a_version_fences_no_trainer(ws: Workspace, elsewhere: Wor
     for version in (1, 2):
         kept = write_checkpoint(store, version, {"w": bytes([version]) * 500})
         record_publication(run, version, str(version), kept)
-    went = roll_back(elsewhere.log, store, "run-1", "1", "it cheats", clock_us=wall_clock_us)
+    notes = PolicyNotes(elsewhere.log, "run-1")
+    went = roll_back(notes, store, "1", "it cheats", clock_us=wall_clock_us)
     assert (went.version.label, went.moved) == ("1", True)
     run.annotate("going on", 1)
     assert [one.current for one in read_history(ws.log, "run-1")] == [True, False]

@@ -24,7 +24,7 @@ from examples import train_policy
 from examples.kill_training import TASKS, Ending, history, samples
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.tracks import track_of_training
-from snapshots.policies.notes import read_published
+from snapshots.policies.notes import PolicyNotes
 
 STEPS = 60
 DEADLINE_S = 500
@@ -152,7 +152,9 @@ def test_a_set_holds_sessions_in_an_open_call_and_others(told: tuple[Path, Endin
 def test_every_call_names_a_version_that_was_published(told: tuple[Path, Ending]) -> None:
     named = {str(call[2]) for one in history(told[0] / "killed") for call in one.calls}
     with steplog.open_workspace(told[0] / "killed", create=False) as ws:
-        published = {one.label for one in read_published(ws.log, "desk-policy") if one.standing}
+        published = {
+            one.label for one in PolicyNotes(ws.log, "desk-policy").published() if one.standing
+        }
     assert named <= published
     assert published == {str(version) for version in range(0, STEPS + 1, 5)}
 

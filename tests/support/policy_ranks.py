@@ -32,7 +32,7 @@ from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.checkpoints.tracks import track_of_policies
 from snapshots.policies import rollback as policy_rollback
 from snapshots.policies.history import PolicyVersion
-from snapshots.policies.notes import read_history, read_published, read_rolled_back
+from snapshots.policies.notes import PolicyNotes, read_history, read_rolled_back
 from snapshots.sets import restoring as set_restoring
 from snapshots.shards import policy_publisher as shard_policies
 from snapshots.training_run import TrainingRun
@@ -179,7 +179,7 @@ def fenced(folder: Path) -> None:
                 pass
             assert refused == 1
             if rank == 0:
-                assert [one.label for one in read_published(ws.log, TRAINING)] == ["0"]
+                assert [one.label for one in PolicyNotes(ws.log, TRAINING).published()] == ["0"]
                 head = policy_line(folder).head()
                 assert head == read_history(ws.log, TRAINING)[0].ref
 

@@ -16,7 +16,7 @@ from replay.workspace import Workspace
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.file_faults import is_folder
 from snapshots.checkpoints.tracks import track_of_policies
-from snapshots.policies.notes import read_history
+from snapshots.policies.notes import PolicyNotes, read_history
 from snapshots.policies.rollback import roll_back
 from snapshots.sets.journal import TRAINING
 
@@ -100,9 +100,8 @@ def rollback(
     output = Output.of(context)
     with opened(context) as ws:
         name = _only_training(ws) if training is None else training
-        went = roll_back(
-            ws.log, _store(ws, name, folder), name, version, reason, clock_us=wall_clock_us
-        )
+        notes, store = PolicyNotes(ws.log, name), _store(ws, name, folder)
+        went = roll_back(notes, store, version, reason, clock_us=wall_clock_us)
     found = went.version
     if output.as_json:
         output.print_json(

@@ -29,8 +29,8 @@ from snapshots.policies.history import (
 )
 from snapshots.policies.notes import (
     POLICY,
+    PolicyNotes,
     read_history,
-    read_published,
     read_rolled_back,
     record_publication,
     record_rollback,
@@ -153,14 +153,14 @@ def publish(ws: Workspace, run: SessionRecorder, version: int) -> CheckpointRef:
     """A version as a trainer publishes it: checkpoint, note, HEAD."""
     weights = {"w": WEIGHTS + bytes([version])}
     kept = write_checkpoint(line_of(ws), version * 10, weights)
-    label = label_of(read_published(ws.log, "run-1"), version, kept.digest, run.attempt)
+    label = label_of(PolicyNotes(ws.log, "run-1").published(), version, kept.digest, run.attempt)
     record_publication(run, version, label, kept)
-    settle_head(ws.log, line_of(ws), "run-1")
+    settle_head(PolicyNotes(ws.log, "run-1"), line_of(ws))
     return kept
 
 
 def go_back(ws: Workspace, name: str, reason: str = "it cheats") -> WentBack:
-    return roll_back(ws.log, line_of(ws), "run-1", name, reason, clock_us=time_us)
+    return roll_back(PolicyNotes(ws.log, "run-1"), line_of(ws), name, reason, clock_us=time_us)
 
 
 def time_us() -> int:
@@ -210,7 +210,7 @@ def test_killed_between_log_and_head_the_next_run_completes_it(
 ) -> None:
     kept = [publish(ws, run, version) for version in (1, 2)]
     target = find_version(read_history(ws.log, "run-1"), "1")
-    record_rollback(ws.log, "run-1", target, "it cheats", clock_us=time_us)  # and dies
+    record_rollback(PolicyNotes(ws.log, "run-1"), target, "it cheats", clock_us=time_us)  # and dies
     assert line_of(ws).head() == kept[1]
     went = go_back(ws, "1")
     assert (went.session, went.moved) == (None, True)
@@ -247,14 +247,14 @@ def test_a_restore_gives_up_what_was_published_after_its_set(
         ("1", True, True),
         ("2", False, False),
     ]
-    assert settle_head(ws.log, line_of(ws), "run-1") == (found[0], True)
+    assert settle_head(PolicyNotes(ws.log, "run-1"), line_of(ws)) == (found[0], True)
     assert line_of(ws).head() == kept
     again = publish(ws, run, 2)
     assert [one.label for one in read_history(ws.log, "run-1")] == ["1", "2", "2~2"]
     assert line_of(ws).head() == again
     assert go_back(ws, "1").version.ref == kept
     assert go_back(ws, "2~2").version.ref == again
-    assert read_published(ws.log, "run-1")[1].ref == lost
+    assert PolicyNotes(ws.log, "run-1").published()[1].ref == lost
 
 
 def test_a_publication_that_was_rewound_stands_no_more(ws: Workspace, run: SessionRecorder) -> None:
@@ -262,7 +262,7 @@ def test_a_publication_that_was_rewound_stands_no_more(ws: Workspace, run: Sessi
     publish(ws, run, 2)
     (first,) = ws.log.read_session("run-1", 1, 2)
     ws.log.take_over(["run-1"], stands_on={"run-1": first.digest}, reason="resume")
-    assert [one.standing for one in read_published(ws.log, "run-1")] == [True, False]
+    assert [one.standing for one in PolicyNotes(ws.log, "run-1").published()] == [True, False]
 
 
 def test_what_is_no_training_and_no_note_of_ours_is_said(
@@ -334,14 +334,16 @@ def test_a_set_of_which_the_log_says_no_cut_is_said(ws: Workspace, run: SessionR
 ROLLER = """
 import sys, time, steplog
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.policies.notes import PolicyNotes
 from snapshots.policies.rollback import roll_back
 
 ws = steplog.open_workspace(sys.argv[1])
 store = CheckpointStore(ws.folder / "checkpoints", "policies-run-1")
+notes = PolicyNotes(ws.log, "run-1")
 print("go", flush=True)
 for number in range(10_000):
     name = str(1 + number % 2)
-    roll_back(ws.log, store, "run-1", name, name, clock_us=lambda: time.time_ns() // 1_000)
+    roll_back(notes, store, name, name, clock_us=lambda: time.time_ns() // 1_000)
 """
 
 

@@ -11,7 +11,7 @@ from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.tracks import track_of_policies
 from snapshots.policies.history import find_version
-from snapshots.policies.notes import read_history, record_publication, record_rollback
+from snapshots.policies.notes import PolicyNotes, read_history, record_publication, record_rollback
 from snapshots.sets.journal import RESTORED, begin_set, note_value
 from tests.support.checkpoint_parts import write_checkpoint
 from tests.support.command import Command
@@ -104,7 +104,9 @@ def test_going_back_to_a_version_that_is_given_up_says_so(steplog: Command) -> N
 def test_what_a_kill_left_is_told_and_completed(versions: Command) -> None:
     with versions.open() as ws:
         target = find_version(read_history(ws.log, "run-1"), "1")
-        record_rollback(ws.log, "run-1", target, "r", clock_us=lambda: time.time_ns() // 1_000)
+        record_rollback(
+            PolicyNotes(ws.log, "run-1"), target, "r", clock_us=lambda: time.time_ns() // 1_000
+        )
     ran = versions("--json", "policy", "list")
     assert ran.code == 0
     assert "version 1 is in use, and HEAD is not there" in ran.err
