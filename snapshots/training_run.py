@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from eventlog.errors import ConfigError
 from eventlog.log import EventLog
@@ -30,7 +30,7 @@ from snapshots.sets.adopted_folder import hash_folder
 from snapshots.sets.finding import SetFinder
 from snapshots.sets.journal import give_up_open_sets
 from snapshots.sets.keeping import SetKeeper
-from snapshots.sets.restored_set import RestoredSet
+from snapshots.sets.restored_set import RestoredSet, RestoreInto
 from snapshots.sets.save_rules import SaveRules, SetRequest, require_step
 from snapshots.training_policies import PolicyVersions, Publisher
 from snapshots.training_state import capture_training_state
@@ -222,7 +222,7 @@ class TrainingRun(PolicyVersions):
         )
         return self._sets.save(request, {}, own, self._rules, self._recorder)
 
-    def restore_latest(self, **into: Any) -> RestoredSet | None:
+    def restore_latest(self, **into: Unpack[RestoreInto]) -> RestoredSet | None:
         """Bring the newest committed set back, or the one restored last; None where there is none.
 
         Takes what `checkpoint` takes, as objects to load into (an object left out is left alone),
@@ -235,13 +235,13 @@ class TrainingRun(PolicyVersions):
         ref = self._ranks.ask(self._finder.latest)
         return None if ref is None else self._restore(ref, into)
 
-    def restore(self, set_id: str, **into: Any) -> RestoredSet:
+    def restore(self, set_id: str, **into: Unpack[RestoreInto]) -> RestoredSet:
         """Bring a set of this training back by its id, also an older one. As `restore_latest`."""
         self._require_inside()
         ref = self._ranks.ask(lambda: self._finder.find(set_id))
         return self._restore(ref, into)
 
-    def branch_from(self, training: str, set_id: str, **into: Any) -> RestoredSet:
+    def branch_from(self, training: str, set_id: str, **into: Unpack[RestoreInto]) -> RestoredSet:
         """Go on from a set of another training, which goes on undisturbed; a collective.
 
         Every session of the set gets a branch where it stood: `.sessions` has them by the ids of
@@ -275,7 +275,7 @@ class TrainingRun(PolicyVersions):
         self._keeper.remember_claim(self._recorder.attempt)
         return self._recorder.attempt
 
-    def _restore(self, ref: CheckpointRef, into: Mapping[str, Any]) -> RestoredSet:
+    def _restore(self, ref: CheckpointRef, into: RestoreInto) -> RestoredSet:
         # A save under way would be committed after this, and be what is gone on from next time.
         self._saver.refuse_overlap(ref.training_step)
         return self._gone_on(self._restorer.restore(ref, self._recorder, into))

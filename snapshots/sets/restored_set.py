@@ -1,12 +1,26 @@
-"""`RestoredSet`: what a training that goes on from a set is told of it. Needs no torch."""
+"""`RestoredSet`: what a training that goes on from a set is told of it, and `RestoreInto`: what it
+gives to be loaded into. Needs no torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from snapshots.checkpoints.manifest import Manifest
 from snapshots.random_state import restore_random
 from snapshots.sets.record import SetRecord
+
+
+class RestoreInto(TypedDict, total=False):
+    """What a set is loaded into, as `TrainingRun.checkpoint` takes it; what is left out is left
+    alone. `reseed` is for another number of ranks."""
+
+    model: object
+    optimizer: object
+    scheduler: object
+    data: object
+    extra: Mapping[str, Any] | None
+    generators: Mapping[str, object] | None
+    reseed: int | None
 
 
 class SessionsBack(NamedTuple):

@@ -21,7 +21,7 @@ from snapshots.sets.adopted_folder import require_unchanged
 from snapshots.sets.journal import RESTORED, note_value
 from snapshots.sets.members import members_beside, members_of, unvoided_by
 from snapshots.sets.record import RANK_STATES, SetRecord
-from snapshots.sets.restored_set import RestoredSet, SessionsBack
+from snapshots.sets.restored_set import RestoredSet, RestoreInto, SessionsBack
 from snapshots.sets.restoring import (
     fork_sessions,
     require_same_log,
@@ -39,8 +39,6 @@ from snapshots.training_state import (
 )
 
 _logger: Final = logging.getLogger("steplog.training")
-
-_TAKEN: Final = ("model", "optimizer", "scheduler", "data", "extra", "generators", "reseed")
 
 
 class _Own(NamedTuple):
@@ -61,10 +59,11 @@ class _Into(NamedTuple):
     reseed: int | None
 
     @classmethod
-    def of(cls, into: Mapping[str, Any]) -> "_Into":
-        unknown = sorted(set(into) - set(_TAKEN))
+    def of(cls, into: RestoreInto) -> "_Into":
+        taken = RestoreInto.__annotations__
+        unknown = sorted(set(into) - set(taken))
         if unknown:
-            raise TypeError(f"a restore takes {', '.join(_TAKEN)}, not {unknown[0]}")
+            raise TypeError(f"a restore takes {', '.join(taken)}, not {unknown[0]}")
         trained = Trained.of(into.get("model"), into.get("optimizer"), into.get("extra"))
         return cls(
             trained,
@@ -95,7 +94,7 @@ class SetRestorer:
         self._ranks = ranks
 
     def restore(
-        self, ref: CheckpointRef, recorder: SessionRecorder | None, into: Mapping[str, Any]
+        self, ref: CheckpointRef, recorder: SessionRecorder | None, into: RestoreInto
     ) -> RestoredSet:
         """Go on from the set in its own training; a collective."""
         opened = self._begin(ref, into)
@@ -108,7 +107,7 @@ class SetRestorer:
             # back: a set that could not be restored is not what the training goes on from. Noted
             # while nobody can take the set away: without it no later restore would begin.
             note = note_value(ref)
-            self._store.move_head(ref, lambda: recorder.annotate(RESTORED, note))
+            self._store.move_head(ref, told=lambda: recorder.annotate(RESTORED, note))
             unvoided = tuple(unvoided_by(self._log, record))
             rewind_sessions(self._log, record, recorder.attempt)
             for name in unvoided:
@@ -126,7 +125,7 @@ class SetRestorer:
         ref: CheckpointRef,
         training: str,
         recorder: SessionRecorder | None,
-        into: Mapping[str, Any],
+        into: RestoreInto,
     ) -> RestoredSet:
         """Go on from the set in another training, `training`, with branches; a collective."""
         opened = self._begin(ref, into)
@@ -145,7 +144,7 @@ class SetRestorer:
         back = self._ranks.ask(branch_sessions)
         return self._finish(opened, back)
 
-    def _begin(self, ref: CheckpointRef, into: Mapping[str, Any]) -> _Opened:
+    def _begin(self, ref: CheckpointRef, into: RestoreInto) -> _Opened:
         """Show that this is the set's log, then open it on every rank; nothing is changed.
 
         Until the log is found to be its own only rank 0 reads of it, and only the manifest, which
