@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from eventlog.codec import EncodedEvent, EventPrefix
 from eventlog.cut import Cut
+from eventlog.errors import SessionNotFoundError
 from eventlog.event import LineHead, Restore
 from eventlog.policy_order import policy_text
 
@@ -321,6 +322,14 @@ class EventLog(ABC):
     @abstractmethod
     def session_info(self, session_id: str) -> SessionInfo:
         """One session. Raises `SessionNotFoundError`, `IntegrityError` where rows disagree."""
+
+    def holds_session(self, session_id: str) -> bool:
+        """Whether there is a session of this id. Raises `IntegrityError` where rows disagree."""
+        try:
+            self.session_info(session_id)
+        except SessionNotFoundError:
+            return False
+        return True
 
     def session_ids(self) -> Iterator[str]:
         """The ids of all sessions, in the order they began; those that are lost are passed over.

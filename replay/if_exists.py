@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
-from eventlog.errors import ConfigError, SessionExistsError, SessionNotFoundError
-from eventlog.log import EventLog
+from eventlog.errors import ConfigError, SessionExistsError
 from eventlog.recorder import SessionRecorder
 
 IfExists = Literal["fail", "resume", "new"]
@@ -41,15 +40,6 @@ def open_session(
         if if_exists == "resume":
             return resume(name)
     raise AssertionError("candidate ids never end")
-
-
-def holds_session(log: EventLog, session_id: str) -> bool:
-    """Whether the log has a session of this id."""
-    try:
-        log.session_info(session_id)
-    except SessionNotFoundError:
-        return False
-    return True
 
 
 def _candidate_ids(session_id: str, if_exists: IfExists) -> Iterator[str]:

@@ -10,7 +10,7 @@ from eventlog.event import SessionSeeded
 from eventlog.log import EventLog
 from eventlog.not_given import NOT_GIVEN
 from eventlog.recorder import SessionRecorder
-from replay.if_exists import holds_session, open_session
+from replay.if_exists import open_session
 from replay.own_sessions import require_training_session
 from replay.replayer import Replayer
 from replay.resumption import resume_session
@@ -49,4 +49,4 @@ def claim_training(
             observer_for=lambda _info, _step: None,
         )
 
-    return open_session(name, "resume", lambda each: holds_session(log, each), begin, resume)
+    return open_session(name, "resume", log.holds_session, begin, resume)

@@ -22,7 +22,7 @@ from eventlog.recording.session_writer import wall_clock_us
 from eventlog.training_facts import require_training
 from replay.branch import fork_session
 from replay.ended_sessions import Place
-from replay.if_exists import IfExists, holds_session, open_session
+from replay.if_exists import IfExists, open_session
 from replay.integrity import CheckReport, Expectation, Kept, check_sessions
 from replay.late_verification import (
     VerificationFields,
@@ -154,7 +154,7 @@ class Workspace(Recorded):
             again = state if callable(state) else NOT_GIVEN
             return self.resume(name, state=again, reopen=reopen, snapshots=snapshots)
 
-        return open_session(session_id, if_exists, partial(holds_session, self.log), begin, resume)
+        return open_session(session_id, if_exists, self.log.holds_session, begin, resume)
 
     def resume(
         self,

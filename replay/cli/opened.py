@@ -63,13 +63,4 @@ def near_names(ws: Workspace, name: str) -> list[str]:
 
 def find_address(ws: Workspace, text: str) -> Address:
     """The session and the step that `text` names. A step alone is checked by who reads it."""
-    return parse_address(text, lambda session_id: holds(ws, session_id))
-
-
-def holds(ws: Workspace, session_id: str) -> bool:
-    """Whether the workspace has a session of this id."""
-    try:
-        ws.session(session_id)
-    except SessionNotFoundError:
-        return False
-    return True
+    return parse_address(text, ws.log.holds_session)

@@ -11,7 +11,7 @@ from eventlog.log import EventLog
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.inventory import checkpoints_in_place
 from snapshots.checkpoints.manifest import CheckpointRef
-from snapshots.sets.journal import RESTORED, is_committed, is_known, read_notes
+from snapshots.sets.journal import RESTORED, is_committed, read_notes, session_of_set
 
 OTHERS_NAMED_MAX: Final = 3
 """How many other sets the error names where the newest is not whole."""
@@ -52,7 +52,10 @@ class SetFinder:
 
     def _refuse_unknown_sets(self) -> None:
         for ref in self._store.list_checkpoints():
-            if is_known(self._log, ref.id) or self._store.read_manifest(ref).set is None:
+            # Each set is told to the log before its first object is stored.
+            if self._log.holds_session(session_of_set(ref.id)):
+                continue
+            if self._store.read_manifest(ref).set is None:
                 continue
             raise CheckpointError(
                 f"set {ref.id} of training {self._training!r} (step {ref.training_step}) is not of "

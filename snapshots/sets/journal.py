@@ -91,7 +91,7 @@ def commit_set(log: EventLog, begun: BegunSet, manifest_digest: str) -> None:
 
     Raises `FencedError` where another trainer has given the set up meanwhile.
     """
-    batch = EventBatch(begun.head, wall_clock_us, root=begun.root.copy())
+    batch = EventBatch(begun.head, wall_clock_us, root=begun.root)
     batch.add(CheckpointCommitted(bytes.fromhex(manifest_digest), begun.training_step), ACTOR)
     batch.close("done", ACTOR)
     batch.append_to(log)
@@ -119,33 +119,19 @@ def is_committed(log: EventLog, ref: CheckpointRef, training: str) -> bool:
     )
 
 
-def is_known(log: EventLog, set_id: str) -> bool:
-    """Whether the log was told of this set; each is, before its first object is stored."""
-    try:
-        log.session_info(session_of_set(set_id))
-    except SessionNotFoundError:
-        return False
-    return True
-
-
 def give_up_open_sets(log: EventLog, training: str) -> list[str]:
     """End the sets of this training that were begun and never committed; their ids.
 
     Who claimed the training does so before anything else: a trainer that is still about to commit
     one is fenced by it. Idempotent.
     """
-    names = [
-        info.session_id
-        for info in log.list_sessions(SessionFilter(environment=CHECKPOINT, status="open"))
-    ]
-    return [name.removeprefix(_PREFIX) for name in names if _give_up(log, name, training)]
+    begun = SessionFilter(environment=CHECKPOINT, status="open", training_session=training)
+    names = [info.session_id for info in log.list_sessions(begun)]
+    return [name.removeprefix(_PREFIX) for name in names if _give_up(log, name)]
 
 
-def _give_up(log: EventLog, name: str, training: str) -> bool:
+def _give_up(log: EventLog, name: str) -> bool:
     info = log.session_info(name)
-    seed = decode_record(next(iter(log.read_session(name, 0, 1)))).body
-    if not (isinstance(seed, SessionSeeded) and seed.training_session == training):
-        return False
     if info.status != "open":
         return False
     head = info.head

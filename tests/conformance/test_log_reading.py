@@ -54,6 +54,9 @@ def test_an_unknown_session_is_refused_at_once(log: EventLog) -> None:
         log.read_records("nobody")
     with pytest.raises(SessionNotFoundError, match="nobody"):
         log.session_info("nobody")
+    assert not log.holds_session("nobody")
+    seeded_chain(log, "somebody")
+    assert log.holds_session("somebody")
 
 
 def test_records_carry_offset_digest_bytes_and_prefix(log: EventLog) -> None:

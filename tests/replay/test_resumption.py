@@ -421,7 +421,7 @@ def test_an_existing_session_is_refused_resumed_or_left_beside(ws: Workspace) ->
 def test_a_session_that_another_begins_just_before(
     ws: Workspace, monkeypatch: pytest.MonkeyPatch, if_exists: str, name: str
 ) -> None:
-    monkeypatch.setattr("replay.workspace.holds_session", lambda log, name: name == "s~3")
+    monkeypatch.setattr(SqliteLog, "holds_session", lambda _log, name: name == "s~3")
     with open_workspace(ws.folder) as other:
         other.record("s", environment="desk")
         session = ws.record("s", environment="desk", if_exists=if_exists)  # type: ignore[arg-type]
