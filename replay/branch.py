@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 
 from eventlog.errors import StepNotFoundError
-from eventlog.event import FIRST_ATTEMPT, LineHead, SessionForked
+from eventlog.event import FIRST_ATTEMPT, LineHead
 from eventlog.ids import mint_session_id
 from eventlog.log import EventLog
-from eventlog.recording.event_batch import EventBatch
+from eventlog.recording.event_batch import append_fork
 
 
 def fork_session(
@@ -33,7 +33,6 @@ def fork_session(
         )
     fork_point = next(log.read_session(session_id, step, step + 1))
     branch_id = mint_session_id() if name is None else name
-    batch = EventBatch(LineHead(branch_id, step, FIRST_ATTEMPT, fork_point.digest), clock_us)
-    batch.add(SessionForked(session_id, step, None, dict(changes or {})), "system")
-    batch.append_to(log)
+    at = LineHead(branch_id, step, FIRST_ATTEMPT, fork_point.digest)
+    append_fork(log, at, session_id, changes or {}, "system", clock_us)
     return branch_id

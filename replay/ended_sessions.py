@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from eventlog.blob_store import BlobStore
-from eventlog.codec import EncodedEvent
 from eventlog.errors import AppendUncertainError, FencedError, StepConflictError
 from eventlog.event import Body, LineHead, SessionClosed, SessionResumed
 from eventlog.keeping.kept_records import decode_record
@@ -68,22 +67,16 @@ def append_to_ended(
             return None
         batch = claimed_batch(place, read_ended(log, info), addition)
         try:
-            log.append_events(session_id, batch, expected_step=info.head.step, head=info.head)
+            batch.append_to(log, head=info.head)
+            return batch.events[1].event.step
         except AppendUncertainError:
-            receipt = log.reconcile(session_id)
-            written = receipt is not None and receipt.event_digest == batch[-1].digest
-            tries += 1
-            if tries == TRIES_MAX and not written:
+            tries += 1  # By now it is known that nothing was written.
+            if tries == TRIES_MAX:
                 raise
         except (StepConflictError, FencedError):
-            written = False
             tries += 1
             if tries == TRIES_MAX or log.session_info(session_id).head == info.head:
                 raise
-        else:
-            written = True
-        if written:
-            return batch[1].event.step
 
 
 def read_ended(log: EventLog, info: SessionInfo) -> Ended:
@@ -100,7 +93,7 @@ def read_ended(log: EventLog, info: SessionInfo) -> Ended:
     return Ended(info.head, close if info.status == "closed" else None, root)
 
 
-def claimed_batch(place: Place, ended: Ended, addition: Addition) -> list[EncodedEvent]:
+def claimed_batch(place: Place, ended: Ended, addition: Addition) -> EventBatch:
     """Claim, event and close; the claim gets the next attempt, and fences who held the session."""
     log, head = place.log, ended.head
     ended = ended._replace(head=head._replace(attempt=log.next_attempt(head.session_id)))
@@ -108,18 +101,18 @@ def claimed_batch(place: Place, ended: Ended, addition: Addition) -> list[Encode
     return _batch(place, ended, addition, [(claim, "system")])
 
 
-def closing_batch(place: Place, ended: Ended, addition: Addition) -> list[EncodedEvent]:
+def closing_batch(place: Place, ended: Ended, addition: Addition) -> EventBatch:
     """Event and close, of who has claimed the session already."""
     return _batch(place, ended, addition, [])
 
 
 def _batch(
     place: Place, ended: Ended, addition: Addition, before: list[tuple[Body, str]]
-) -> list[EncodedEvent]:
+) -> EventBatch:
     batch = EventBatch(ended.head, place.clock_us, root=ended.root, blobs=place.blobs)
     for body, actor in (*before, (addition.body, addition.actor)):
         batch.add(body, actor)
     root = batch.root
     closing = SessionClosed(addition.close, 0, b"") if ended.close is None else ended.close
     batch.add(closing._replace(event_count=root.count, root=root.root()), "system")
-    return batch.events
+    return batch

@@ -5,14 +5,12 @@ One that has ended takes it in one append. An open one belongs to whoever writes
 unless its writer is to be fenced. Voiding again does nothing, so what was interrupted is run again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from eventlog.codec import EncodedEvent
 from eventlog.content import result_content
 from eventlog.errors import (
-    AppendUncertainError,
     ConfigError,
     FencedError,
     IntegrityError,
@@ -144,8 +142,8 @@ def _void_claimed(place: Place, info: SessionInfo, reason: str) -> Voided | None
     if claimed is None:
         return None
     batch = closing_batch(place, read_ended(log, claimed), _addition(claimed, reason))
-    _append(log, claimed, batch)
-    return Voided(claimed.session_id, batch[0].event.step, claimed.policies)
+    batch.append_to(log, head=claimed.head)
+    return Voided(claimed.session_id, batch.events[0].event.step, claimed.policies)
 
 
 def _claimed(log: EventLog, info: SessionInfo) -> SessionInfo | None:
@@ -175,15 +173,6 @@ def _claimed(log: EventLog, info: SessionInfo) -> SessionInfo | None:
             session_id=session_id,
         )
     return claimed
-
-
-def _append(log: EventLog, info: SessionInfo, batch: Sequence[EncodedEvent]) -> None:
-    try:
-        log.append_events(info.session_id, batch, expected_step=info.head.step, head=info.head)
-    except AppendUncertainError:
-        receipt = log.reconcile(info.session_id)
-        if receipt is None or receipt.event_digest != batch[-1].digest:
-            raise
 
 
 def _is_half_voided(log: EventLog, info: SessionInfo) -> bool:

@@ -1,14 +1,15 @@
-"""`EventBatch`: events that go on from a head one after the other, to be appended together.
+"""`EventBatch`: events that go on from a head one after the other, and are appended together.
 
-For whoever writes a few events of a session at once and holds no recorder. Appends nothing itself.
+For whoever writes a few events of a session at once and holds no recorder: forks too, by
+`append_fork`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from eventlog.blob_store import BlobStore
 from eventlog.codec import EncodedEvent, encode_event, fit_event
 from eventlog.errors import AppendUncertainError
-from eventlog.event import Body, Event, LineHead, SessionClosed
+from eventlog.event import Body, Event, LineHead, SessionClosed, SessionForked
 from eventlog.ids import mint_event_id
 from eventlog.log import EventLog
 from eventlog.merkle_root import MerkleRoot
@@ -25,14 +26,14 @@ class EventBatch:
         root: MerkleRoot | None = None,
         blobs: BlobStore | None = None,
     ) -> None:
-        """`root` covers the session's own events up to `head`, none if None; it is changed.
+        """`root` covers the session's own events up to `head`, none if None; it stays as it is.
 
         `blobs` takes what is too large for an event; without it an event must fit as it is.
         """
         self.events: list[EncodedEvent] = []
         self.head = head
-        self.root = MerkleRoot() if root is None else root
-        self._first_step = head.step
+        self.root = MerkleRoot() if root is None else root.copy()
+        self._after_step = head.step
         self._clock_us = clock_us
         self._blobs = blobs
 
@@ -51,15 +52,33 @@ class EventBatch:
         """The session's close, with count and root over its own events before."""
         self.add(SessionClosed(reason, self.root.count, self.root.root()), actor)
 
-    def append_to(self, log: EventLog) -> None:
-        """Append all or none; durable when it returns. Raises as `EventLog.append_events`.
+    def append_to(self, log: EventLog, *, head: LineHead | None = None) -> None:
+        """Append all or none; durable when it returns. `head` and errors: `EventLog.append_events`.
 
-        An append of which it is not known whether it was written is settled first.
+        An append of which it is not known whether it was written is settled first: that error is
+        raised where it was not.
         """
-        session_id = self.head.session_id
+        session_id, after = self.head.session_id, self._after_step
         try:
-            log.append_events(session_id, self.events, expected_step=self._first_step)
+            log.append_events(session_id, self.events, expected_step=after, head=head)
         except AppendUncertainError:
             receipt = log.reconcile(session_id)
             if receipt is None or receipt.event_digest != self.head.digest:
                 raise
+
+
+def append_fork(
+    log: EventLog,
+    at: LineHead,
+    parent: str,
+    changes: Mapping[str, str],
+    actor: str,
+    clock_us: Callable[[], int],
+) -> None:
+    """Begin a branch of `parent`: `at` has its id, and the parent's step and event it goes on from.
+
+    All or nothing, durable when it returns. Raises `SessionExistsError`, and as `append_to`.
+    """
+    batch = EventBatch(at, clock_us)
+    batch.add(SessionForked(parent, at.step, None, dict(changes)), actor)
+    batch.append_to(log)

@@ -115,7 +115,7 @@ class SetKeeper:
 
         A log that cannot be written is no matter here: who claims the training next ends it.
         """
-        batch = EventBatch(begun.head, wall_clock_us, root=begun.root.copy())
+        batch = EventBatch(begun.head, wall_clock_us, root=begun.root)
         batch.close(GIVEN_UP, ACTOR)
         with suppress(SteplogError):
             batch.append_to(self._log)

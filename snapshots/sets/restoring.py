@@ -5,15 +5,14 @@ older gives up. Each is released again, so that whichever process runs its envir
 without fencing anyone; that process then sees the open calls. Used by trainings; needs no torch.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from eventlog.errors import CheckpointError, FencedError
-from eventlog.event import FIRST_ATTEMPT, LineHead, Restore, SessionForked
+from eventlog.event import FIRST_ATTEMPT, LineHead, Restore
 from eventlog.ids import mint_session_id
 from eventlog.log import EventLog
-from eventlog.recording.event_batch import EventBatch
+from eventlog.recording.event_batch import append_fork
 from eventlog.recording.session_writer import wall_clock_us
 from eventlog.training_facts import FORKED_FOR
 from snapshots.sets.journal import ACTOR
@@ -72,8 +71,6 @@ def fork_sessions(log: EventLog, record: SetRecord, training: str) -> dict[str, 
 
 def _fork(log: EventLog, session_id: str, step: int, digest: bytes, training: str) -> str:
     branch_id = mint_session_id()
-    changes: Mapping[str, str] = {FORKED_FOR: training}
-    batch = EventBatch(LineHead(branch_id, step, FIRST_ATTEMPT, digest), wall_clock_us)
-    batch.add(SessionForked(session_id, step, None, changes), ACTOR)
-    batch.append_to(log)
+    at = LineHead(branch_id, step, FIRST_ATTEMPT, digest)
+    append_fork(log, at, session_id, {FORKED_FOR: training}, ACTOR, wall_clock_us)
     return branch_id
