@@ -1,6 +1,6 @@
-"""`PolicyVersions`: the part of a training's face that publishes policy versions, and goes back.
+"""`TrainingPolicies`: the part of a training's face that publishes policy versions, and goes back.
 
-`TrainingRun` has it; every rank calls the same methods. What needs torch is behind `Publisher`.
+`TrainingRun` has it; every rank calls the same methods. What needs torch is behind `KeptPolicies`.
 """
 
 from abc import ABC, abstractmethod
@@ -10,8 +10,8 @@ from eventlog.recorder import SessionRecorder
 from snapshots.policies.history import PolicyVersion
 
 
-class Publisher(Protocol):
-    """What stores and loads versions for all ranks, as `PolicyPublisher` does."""
+class KeptPolicies(Protocol):
+    """What stores and loads versions for all ranks, as `PolicyKeeper` does."""
 
     def publish(self, version: int, model: object, recorder: SessionRecorder | None) -> str:
         """Keep the model as this version; its label."""
@@ -26,14 +26,14 @@ class Publisher(Protocol):
         """The version that the log says is in use; HEAD of the track follows it."""
 
 
-class PolicyVersions(ABC):
+class TrainingPolicies(ABC):
     """Publishing, loading and going back to policy versions. Not thread-safe."""
 
     _recorder: SessionRecorder | None = None
     _policy: str | None = None
 
     @abstractmethod
-    def _publisher(self) -> Publisher:
+    def _policy_keeper(self) -> KeptPolicies:
         """What stores this training's versions. Raises `ConfigError` outside of the block."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class PolicyVersions(ABC):
     def policy_in_use(self) -> str | None:
         """The label of the version in use, as the log says now: published last, or gone back to
         since, by anyone; None before any. A collective."""
-        return self._publisher().label_in_use()
+        return self._policy_keeper().label_in_use()
 
     def publish_policy(self, version: int, model: object) -> str:
         """Keep the model as a policy version, as what changed since an earlier one; a collective.
@@ -62,7 +62,7 @@ class PolicyVersions(ABC):
         number, or `12~3` where version 12 was published before with other weights, as a training
         that went back may do. Raises `FencedError` where another trainer has claimed the training.
         """
-        self._policy = self._publisher().publish(version, model, self._recorder)
+        self._policy = self._policy_keeper().publish(version, model, self._recorder)
         return self._policy
 
     def restore_policy(self, version: int | str, model: object) -> str:
@@ -71,15 +71,15 @@ class PolicyVersions(ABC):
         A text is the label; a number the version, of several labels the last that stands. `policy`
         stays: the model may be another one than is trained.
         """
-        return self._publisher().restore(version, model).label
+        return self._policy_keeper().restore(version, model).label
 
     def roll_back_policy(self, version: int | str, *, reason: str, model: object = None) -> str:
         """Make an earlier version the one in use, load it into `model` if given; its label.
 
         A collective. `policy` is that label only if the weights are: where `model` is given.
         """
-        found = self._publisher().go_back(version, reason)
+        found = self._policy_keeper().go_back(version, reason)
         if model is not None:
-            self._publisher().restore(found.label, model)
+            self._policy_keeper().restore(found.label, model)
             self._policy = found.label
         return found.label

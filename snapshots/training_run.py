@@ -24,7 +24,7 @@ from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
-from snapshots.checkpoints.tracks import track_of_training
+from snapshots.checkpoints.tracks import track_of_policies, track_of_training
 from snapshots.save_handle import SaveHandle
 from snapshots.sets.adopted_folder import hash_folder
 from snapshots.sets.finding import SetFinder
@@ -32,7 +32,7 @@ from snapshots.sets.journal import give_up_open_sets
 from snapshots.sets.keeping import SetKeeper
 from snapshots.sets.restored_set import RestoredSet, RestoreInto
 from snapshots.sets.save_rules import SaveRules, SetRequest, require_step
-from snapshots.training_policies import PolicyVersions, Publisher
+from snapshots.training_policies import KeptPolicies, TrainingPolicies
 from snapshots.training_state import capture_training_state
 
 
@@ -47,7 +47,7 @@ class TrainingPlace(NamedTuple):
     claim: Callable[[], SessionRecorder]
 
 
-class TrainingRun(PolicyVersions):
+class TrainingRun(TrainingPolicies):
     """One process's part in a training. Use as a context manager; not thread-safe."""
 
     def __init__(
@@ -107,7 +107,7 @@ class TrainingRun(PolicyVersions):
         """Make the parts, each that has an end pushed as soon as it is there."""
         # torch takes seconds to load, and who only reads a training needs none of it.
         from snapshots.shard_saver import ShardSaver
-        from snapshots.shards.policy_publisher import PolicyPlace, PolicyPublisher
+        from snapshots.shards.policy_keeper import PolicyKeeper
         from snapshots.shards.ranks import Ranks
         from snapshots.shards.set_restorer import SetRestorer
         from snapshots.shards.set_saver import SetSaver
@@ -120,8 +120,10 @@ class TrainingRun(PolicyVersions):
         ends.push(self._saver)
         self._restorer = SetRestorer(self._log, self._store, self._name, self._ranks)
         self._sets = SetSaver(self._log, self._ranks, self._saver, self._keeper, self._finder)
-        self._policies = PolicyPublisher(
-            PolicyPlace(self._log, self._place.folder, self._name),
+        self._policies = PolicyKeeper(
+            self._log,
+            CheckpointStore(self._place.folder, track_of_policies(self._name)),
+            self._name,
             self._ranks,
             threads=self._config.num_async_workers,
             timeout_s=self._config.timeout_s,
@@ -264,7 +266,7 @@ class TrainingRun(PolicyVersions):
         restored = restorer.branch(ref, self._name, self._recorder, into)
         return self._gone_on(restored)
 
-    def _publisher(self) -> Publisher:
+    def _policy_keeper(self) -> KeptPolicies:
         self._require_inside()
         return self._policies
 

@@ -107,7 +107,7 @@ def test_what_a_block_settles_is_told_from_then_on(tmp_path: Path, name: str) ->
     [
         "snapshots.training_run.give_up_open_sets",
         "snapshots.shard_saver.ShardSaver",
-        "snapshots.shards.policy_publisher.PolicyPublisher",
+        "snapshots.shards.policy_keeper.PolicyKeeper",
     ],
 )
 def test_a_block_that_could_not_be_entered_leaves_nothing_open(

@@ -28,7 +28,7 @@ import replay.workspace
 import snapshots.checkpoint_store
 import snapshots.checkpoints.object_folder
 import snapshots.shard_saver
-import snapshots.shards.policy_publisher
+import snapshots.shards.policy_keeper
 import snapshots.shards.set_restorer
 import snapshots.shards.trained
 import snapshots.training_run
@@ -38,8 +38,8 @@ POINTS: Final[dict[str, _Point]] = {
     # Where it is, and whether the kill comes before it is done (else right after).
     "append": (eventlog.recording.session_writer.SessionWriter, "submit", False),
     "update": (examples.train_policy, "update", False),
-    "publish": (snapshots.shards.policy_publisher, "record_publication", True),
-    "published": (snapshots.shards.policy_publisher, "record_publication", False),
+    "publish": (snapshots.shards.policy_keeper, "record_publication", True),
+    "published": (snapshots.shards.policy_keeper, "record_publication", False),
     "begin": (snapshots.training_run, "begin_set", True),
     "begun": (snapshots.training_run, "begin_set", False),
     "object": (snapshots.checkpoints.object_folder.ObjectFolder, "write_object", False),

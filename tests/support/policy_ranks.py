@@ -34,7 +34,7 @@ from snapshots.policies import rollback as policy_rollback
 from snapshots.policies.history import PolicyVersion
 from snapshots.policies.notes import PolicyNotes, read_history, read_rolled_back
 from snapshots.sets import restoring as set_restoring
-from snapshots.shards import policy_publisher as shard_policies
+from snapshots.shards import policy_keeper as shard_policies
 from snapshots.training_run import TrainingRun
 from tests.support.own_sessions import training_session
 from tests.support.scale import scaled

@@ -36,7 +36,7 @@ from snapshots.sets import keeping as set_keeping
 from snapshots.sets.journal import CHECKPOINT, KEPT, is_committed
 from snapshots.sets.keeping import SetKeeper
 from snapshots.sets.restored_set import RestoredSet
-from snapshots.shards import policy_publisher, set_restorer  # noqa: F401  (once here too)
+from snapshots.shards import policy_keeper, set_restorer  # noqa: F401  (once here too)
 from snapshots.training_run import TrainingRun
 from tests.support.set_toy import (
     DEADLINE_S,

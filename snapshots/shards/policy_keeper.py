@@ -1,12 +1,9 @@
-"""`PolicyPublisher`: a training's policy versions, each stored as what changed since another.
+"""`PolicyKeeper`: a training's policy versions, each stored as what changed since another.
 
 They lie in a track of their own. The log is told of a version once its checkpoint is whole,
 and HEAD of the track follows the log. Every rank makes one. Imports torch, which steplog itself
 never needs.
 """
-
-import os
-from typing import NamedTuple
 
 from eventlog.errors import CheckpointError, ConfigError
 from eventlog.log import EventLog
@@ -16,7 +13,6 @@ from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.difference import compare_checkpoints
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 from snapshots.checkpoints.parts import PartReader
-from snapshots.checkpoints.tracks import track_of_policies
 from snapshots.policies.history import (
     PolicyVersion,
     Published,
@@ -34,22 +30,27 @@ from snapshots.shards.replicas import require_alike
 from snapshots.shards.trained import Trained, Tree
 
 
-class PolicyPlace(NamedTuple):
-    """Where a training's policy versions are kept: log, folder of checkpoints, and its name."""
+class PolicyKeeper:
+    """Publishes versions, restores them, goes back to one. All methods are collectives.
 
-    log: EventLog
-    folder: str | os.PathLike[str]
-    training: str
+    Not thread-safe.
+    """
 
-
-class PolicyPublisher:
-    """Publishes, restores and goes back. All methods are collectives. Not thread-safe."""
-
-    def __init__(self, place: PolicyPlace, ranks: Ranks, *, threads: int, timeout_s: float) -> None:
-        self._notes = PolicyNotes(place.log, place.training)
+    def __init__(
+        self,
+        log: EventLog,
+        store: CheckpointStore,
+        training: str,
+        ranks: Ranks,
+        *,
+        threads: int,
+        timeout_s: float,
+    ) -> None:
+        """`store` is the training's track of policy versions."""
+        self._notes = PolicyNotes(log, training)
+        self._store = store
         self._ranks = ranks
-        self._store = CheckpointStore(place.folder, track_of_policies(place.training))
-        self._saver = ShardSaver(self._store, delta=True, threads=threads, timeout_s=timeout_s)
+        self._saver = ShardSaver(store, delta=True, threads=threads, timeout_s=timeout_s)
 
     def publish(self, version: int, model: object, recorder: SessionRecorder | None) -> str:
         """Keep the model as this version, and note it in the training session; its label.
