@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from snapshots.policy import AnyOf, AtEnd, EveryN, Moment, SnapshotPolicy
+from snapshots.snapshot_policy import AnyOf, AtEnd, EveryN, Moment, SnapshotPolicy
 
 
 def taken(policy: SnapshotPolicy, last_step: int) -> list[int]:
