@@ -112,21 +112,19 @@ class TrainingRun(TrainingPolicies):
         from snapshots.shards.set_restorer import SetRestorer
         from snapshots.shards.set_saver import SetSaver
 
-        self._ranks = Ranks(self._config.timeout_s)
-        self._attempt = self._ranks.ask(lambda: self._claim(ends))
-        self._saver = ShardSaver(
-            self._store, threads=self._config.num_async_workers, timeout_s=self._config.timeout_s
-        )
+        threads, timeout_s = self._config.num_async_workers, self._config.timeout_s
+        log, ranks = self._log, Ranks(timeout_s)
+        self._ranks = ranks
+        self._attempt = ranks.ask(lambda: self._claim(ends))
+        self._saver = ShardSaver(self._store, threads=threads, timeout_s=timeout_s)
         ends.push(self._saver)
-        self._restorer = SetRestorer(self._log, self._store, self._name, self._ranks)
-        self._sets = SetSaver(self._log, self._ranks, self._saver, self._keeper, self._finder)
+        self._restorer = SetRestorer(log, self._store, self._name, ranks)
+        self._sets = SetSaver(
+            log, ranks, self._saver, self._keeper, self._finder, self._rules, self._recorder
+        )
+        policies = CheckpointStore(self._place.folder, track_of_policies(self._name))
         self._policies = PolicyKeeper(
-            self._log,
-            CheckpointStore(self._place.folder, track_of_policies(self._name)),
-            self._name,
-            self._ranks,
-            threads=self._config.num_async_workers,
-            timeout_s=self._config.timeout_s,
+            log, policies, self._name, ranks, threads=threads, timeout_s=timeout_s
         )
         ends.callback(self._policies.close)
 
@@ -195,7 +193,7 @@ class TrainingRun(TrainingPolicies):
             whole = gathered(tree)
             tree = whole if self._ranks.rank == 0 else {}
         request = SetRequest(number, sessions, parts, None, self._policy, self._config.async_save)
-        return self._sets.save(request, tree, own, self._rules, self._recorder)
+        return self._sets.save(request, tree, own)
 
     def adopt(
         self,
@@ -222,7 +220,7 @@ class TrainingRun(TrainingPolicies):
         request = SetRequest(
             number, sessions, frozenset(), adopted, self._policy, self._config.async_save
         )
-        return self._sets.save(request, {}, own, self._rules, self._recorder)
+        return self._sets.save(request, {}, own)
 
     def restore_latest(self, **into: Unpack[RestoreInto]) -> RestoredSet | None:
         """Bring the newest committed set back, or the one restored last; None where there is none.

@@ -62,12 +62,7 @@ class SetKeeper:
         self._previous = set_id
         self._trees, self._covered = dict(record.log), record.cut
 
-    def begin(
-        self,
-        recorder: SessionRecorder,
-        request: SetRequest,
-        sessions: list[str] | None,
-    ) -> tuple[BegunSet, SetRecord]:
+    def begin(self, recorder: SessionRecorder, request: SetRequest) -> tuple[BegunSet, SetRecord]:
         """Settle the cut and who stood where, and tell the log; durable when it returns."""
         recorder.flush()
         cut = self._log.end_cut()
@@ -78,7 +73,7 @@ class SetKeeper:
             event_digest=recorder.event_digest,
             cut=cut,
             log={},
-            sessions=self._members.positions_at(cut, sessions),
+            sessions=self._members.positions_at(cut, request.sessions),
             policy=request.policy,
             previous=self._previous,
             adopted=request.adopted,

@@ -30,42 +30,40 @@ class SetSaver:
         saver: ShardSaver,
         keeper: SetKeeper,
         finder: SetFinder,
+        rules: SaveRules,
+        recorder: SessionRecorder | None,
     ) -> None:
+        """`recorder` is of the training session, on rank 0."""
         self._log = log
         self._ranks = ranks
         self._saver = saver
         self._keeper = keeper
         self._finder = finder
+        self._rules = rules
+        self._recorder = recorder
 
-    def save(
-        self,
-        request: SetRequest,
-        tree: dict[str, Any],
-        own: bytes,
-        rules: SaveRules,
-        recorder: SessionRecorder | None,
-    ) -> SaveHandle:
+    def save(self, request: SetRequest, tree: dict[str, Any], own: bytes) -> SaveHandle:
         """Save `tree`, and what this rank has of its own; a collective. See `TrainingRun`."""
         step = request.step
         self._saver.refuse_overlap(step)
-        sessions = self._asked_sessions(request)
-        if not rules.is_begun:
-            rules.begin(self._ranks.ask(self._newest))
-        rules.check(step, request.parts)
+        request = request._replace(sessions=self._asked_sessions(request))
+        if not self._rules.is_begun:
+            self._rules.begin(self._ranks.ask(self._newest))
+        self._rules.check(step, request.parts)
         # A call is recorded before it is durable: what this process has submitted is to be below
         # the cut, as the random state after it is in the set.
         self._ranks.agree(self._log.settle)
         begun: list[tuple[SessionRecorder, BegunSet, SetRecord]] = []
 
         def begin() -> str:
-            assert recorder is not None, "rank 0 has claimed the training"
-            made, record = self._keeper.begin(recorder, request, sessions)
-            begun.append((recorder, made, record))
+            assert self._recorder is not None, "rank 0 has claimed the training"
+            made, record = self._keeper.begin(self._recorder, request)
+            begun.append((self._recorder, made, record))
             return made.set_id
 
         set_id = self._ranks.ask(begin)
         tree[RANK_STATES] = {f"rank-{self._ranks.rank}": own}
-        rules.go_on_from(step, request.parts)
+        self._rules.go_on_from(step, request.parts)
         ends = SaveEnds()
         for owner, made, record in begun:
             commit = partial(self._keeper.commit, owner, made, record)
