@@ -20,8 +20,8 @@ from eventlog.keeping.awaited import Promised
 from eventlog.recording.state_capture import Recorded, StateObserver
 from replay.reducer import CapturedReducer
 from replay.replayer import Replayed
-from snapshots.policy import AtEnd, EveryN, Moment, SnapshotPolicy
 from snapshots.snapshot import Snapshot
+from snapshots.snapshot_policy import AtEnd, EveryN, Moment, SnapshotPolicy
 from snapshots.snapshot_store import SnapshotRef, SnapshotStore
 
 DEFAULT_POLICY: Final = EveryN(256) | AtEnd()

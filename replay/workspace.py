@@ -40,7 +40,7 @@ from replay.training_claim import claim_training
 from replay.voiding import Voided, void_sessions
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.policy import SnapshotPolicy
+from snapshots.snapshot_policy import SnapshotPolicy
 from snapshots.snapshot_store import SnapshotRef
 from snapshots.training_run import TrainingPlace, TrainingRun
 

@@ -64,8 +64,8 @@ if TYPE_CHECKING:  # The one place for it: a lazy face still shows its names to 
     from replay.replayer import Replayed
     from replay.workspace import Workspace, open_workspace
     from snapshots.checkpoint_config import CheckpointConfig
-    from snapshots.policy import AtEnd, EveryN
     from snapshots.sample_order import SampleOrder
+    from snapshots.snapshot_policy import AtEnd, EveryN
     from snapshots.training_run import TrainingRun
 
 __all__ = [
@@ -92,11 +92,11 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "AtEnd": ("snapshots.policy", "AtEnd"),
+    "AtEnd": ("snapshots.snapshot_policy", "AtEnd"),
     "CheckpointConfig": ("snapshots.checkpoint_config", "CheckpointConfig"),
     "Content": ("eventlog.content", "Content"),
     "Event": ("eventlog.event", "Event"),
-    "EveryN": ("snapshots.policy", "EveryN"),
+    "EveryN": ("snapshots.snapshot_policy", "EveryN"),
     "Expectation": ("replay.integrity", "Expectation"),
     "JsonText": ("eventlog.content", "JsonText"),
     "Reducer": ("replay.reducer", "Reducer"),

@@ -14,7 +14,7 @@ from eventlog.errors import (
 )
 from eventlog.event import LineHead, SessionForked
 from replay.workspace import Workspace, open_workspace
-from snapshots.policy import EveryN
+from snapshots.snapshot_policy import EveryN
 from tests.support.desk import Told
 from tests.support.events import EventChain
 from tests.support.recorded import append_all

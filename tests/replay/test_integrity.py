@@ -21,8 +21,8 @@ from replay.integrity import (
     Expectation,
 )
 from replay.workspace import Workspace, open_workspace
-from snapshots.policy import EveryN
 from snapshots.snapshot import Snapshot
+from snapshots.snapshot_policy import EveryN
 from tests.support.desk import Told
 from tests.support.events import EventChain
 from tests.support.recorded import append_all

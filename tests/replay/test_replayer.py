@@ -20,7 +20,7 @@ from eventlog.event import Annotated, SessionSeeded, StateChange, StateUnknown
 from eventlog.values.opaque_values import Registered
 from replay.replayer import Replayer
 from replay.workspace import Workspace
-from snapshots.policy import EveryN
+from snapshots.snapshot_policy import EveryN
 from tests.support.desk import Told
 from tests.support.events import EventChain
 from tests.support.recorded import append_all

@@ -23,7 +23,7 @@ from eventlog.event import SessionClosed, SessionResumed, StateChange
 from eventlog.recorder import SessionRecorder
 from eventlog.sqlite_log import SqliteLog
 from replay.workspace import Workspace, open_workspace
-from snapshots.policy import EveryN
+from snapshots.snapshot_policy import EveryN
 from tests.support.desk import Desk, Told
 from tests.support.events import merkle_root
 from tests.support.imported import write_lines

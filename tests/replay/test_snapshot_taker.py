@@ -16,8 +16,8 @@ from eventlog.recording.state_capture import Recorded
 from replay import snapshot_taker
 from replay.snapshot_taker import SnapshotTaker
 from replay.workspace import Workspace
-from snapshots.policy import AtEnd, EveryN, Moment, SnapshotPolicy
 from snapshots.snapshot import Snapshot
+from snapshots.snapshot_policy import AtEnd, EveryN, Moment, SnapshotPolicy
 from snapshots.snapshot_store import LocalSnapshotStore, SnapshotRef
 from tests.support.desk import Told
 

@@ -10,8 +10,8 @@ from eventlog.errors import (
     NotRestorableError,
 )
 from replay.workspace import Workspace, open_workspace
-from snapshots.policy import EveryN
 from snapshots.snapshot import Snapshot
+from snapshots.snapshot_policy import EveryN
 from snapshots.snapshot_store import SnapshotRef
 from tests.support.desk import Told
 

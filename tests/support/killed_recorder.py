@@ -20,7 +20,7 @@ from eventlog.canonical import digest
 from eventlog.recorder import SessionRecorder
 from eventlog.sqlite.store import SqliteStore
 from replay.workspace import Workspace, open_workspace
-from snapshots.policy import EveryN
+from snapshots.snapshot_policy import EveryN
 from snapshots.snapshot_store import LocalSnapshotStore
 from tests.support.desk import Desk
 

@@ -11,7 +11,7 @@ from eventlog.cut import Cut
 from eventlog.errors import SteplogError
 from replay.integrity import Expectation
 from replay.workspace import Workspace, open_workspace
-from snapshots.policy import EveryN
+from snapshots.snapshot_policy import EveryN
 from tests.support.desk import Desk, Told
 
 LARGE = 300_000
