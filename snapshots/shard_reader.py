@@ -47,7 +47,7 @@ from snapshots.checkpoints.manifest import (
 from snapshots.checkpoints.part_writer import PENDING_PARTS_MAX
 from snapshots.checkpoints.parts import PartReader
 from snapshots.shard_writer import THREADS, THREADS_MAX
-from snapshots.shards.tensor_bytes import bytes_view, dtype_name
+from snapshots.shards.tensor_bytes import bytes_view, dtype_name, dtype_of
 
 
 class _Begun(NamedTuple):
@@ -81,7 +81,8 @@ class ShardReader(StorageReader):
         threads: int = THREADS,
     ) -> None:
         """Read the manifest. Raises `CheckpointIncompleteError` where there is no such checkpoint,
-        `CheckpointError` where its manifest, or one it rests on, is not what was committed."""
+        `CheckpointError` where its manifest, or one it rests on, is not what was committed, or it
+        has a dtype that this torch has not yet."""
         if isinstance(checkpoint, CheckpointRef) and step not in (None, checkpoint.training_step):
             raise ValueError(f"step={step} is not that of the checkpoint: {checkpoint}")
         if not 1 <= threads <= THREADS_MAX:
@@ -122,7 +123,8 @@ class ShardReader(StorageReader):
         """What torch needs to plan the load: shapes, dtypes and where chunks begin."""
         manifest = self.manifest
         stored: dict[str, TensorStorageMetadata | BytesStorageMetadata] = {
-            name: _torch_metadata(entry) for name, entry in manifest.tensors.items()
+            name: _torch_metadata(entry, self._dtypes[name])
+            for name, entry in manifest.tensors.items()
         }
         stored |= {name: BytesStorageMetadata() for name in manifest.values}
         paths = {name: entry.path for name, entry in manifest.tensors.items()}
@@ -177,6 +179,10 @@ class ShardReader(StorageReader):
     def _open(self, ref: CheckpointRef) -> None:
         self._ref = ref
         self._parts = PartReader(self._store, self._store.read_manifest(ref))
+        # Here, not where torch asks: it takes an error then for a checkpoint of another kind.
+        self._dtypes = {
+            name: dtype_of(name, entry.dtype) for name, entry in self.manifest.tensors.items()
+        }
 
     def _begin_chunk(
         self,
@@ -207,7 +213,7 @@ class ShardReader(StorageReader):
             at += part.raw_bytes
         rows = buffer[first * row_bytes - start : last * row_bytes - start]
         shape = (last - first, *chunk.shape[1:]) if chunk.shape else ()
-        return _Begun(rows.view(getattr(torch, entry.dtype)).reshape(shape), first, items, futures)
+        return _Begun(rows.view(self._dtypes[name]).reshape(shape), first, items, futures)
 
     def _read_into(self, name: str, part: Part, item_bytes: int, place: memoryview) -> None:
         place[:] = self._parts.read_part(name, part, item_bytes)
@@ -275,9 +281,9 @@ class ShardReader(StorageReader):
             ) from error
 
 
-def _torch_metadata(entry: TensorEntry) -> TensorStorageMetadata:
+def _torch_metadata(entry: TensorEntry, dtype: torch.dtype) -> TensorStorageMetadata:
     return TensorStorageMetadata(
-        properties=TensorProperties(dtype=getattr(torch, entry.dtype)),
+        properties=TensorProperties(dtype=dtype),
         size=torch.Size(entry.shape),
         chunks=[
             ChunkStorageMetadata(offsets=torch.Size(one.offset), sizes=torch.Size(one.shape))

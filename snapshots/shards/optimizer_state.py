@@ -12,6 +12,7 @@ import torch
 from eventlog.canonical import decode
 from eventlog.errors import CheckpointError
 from snapshots.checkpoints.manifest import Manifest
+from snapshots.shards.tensor_bytes import dtype_of
 from snapshots.training_state import decode_state, encode_state
 
 _OF_SCHEDULERS: Final = {
@@ -98,7 +99,7 @@ def room_for(
                 hint="build the model as it was saved",
                 tensor=name,
             )
-        dtype = getattr(torch, entry.dtype)
+        dtype = dtype_of(name, entry.dtype)
         if tuple(parameter.shape) == entry.shape:
             made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
         else:

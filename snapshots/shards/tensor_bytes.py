@@ -11,6 +11,21 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def dtype_of(name: str, dtype: str) -> torch.dtype:
+    """torch's dtype of a short name, which is the tensor's.
+
+    Raises `CheckpointError` where this torch has not got it yet: a later one saved the tensor.
+    """
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise CheckpointError(
+            f"tensor {name!r} has the dtype {dtype}, which torch {torch.__version__} has not",
+            hint="load it with a later torch",
+            tensor=name,
+        )
+    return found
+
+
 def bytes_view(data: torch.Tensor) -> memoryview:
     """The memory of a flat tensor of uint8."""
     return memoryview(data.numpy().data) if data.numel() else memoryview(b"")

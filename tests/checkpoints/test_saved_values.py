@@ -14,6 +14,7 @@ from eventlog.errors import CheckpointError, ConfigError  # noqa: E402
 from replay.workspace import open_workspace  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_store import STEP_MAX, CheckpointStore  # noqa: E402
+from snapshots.interchange.import_writer import ImportedTensor, ImportWriter  # noqa: E402
 from snapshots.save_handle import SaveEnds  # noqa: E402
 from snapshots.shard_saver import ShardSaver  # noqa: E402
 from snapshots.shards.staging import Staging  # noqa: E402
@@ -162,6 +163,20 @@ def test_two_values_of_one_name_are_refused_by_it(tmp_path: Path, given: Any) ->
         for save in (saver.save, saver.save_async):
             with pytest.raises(CheckpointError, match=r"two values have the name 'x\.(1|a\.b)'"):
                 save({"x": given}, step=1)
+
+
+def test_a_dtype_that_this_torch_has_not_yet_is_told_by_its_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch 2.6 lacks one that 2.7 saves: the load ended in an AttributeError."""
+    monkeypatch.delattr(torch, "float8_e8m0fnu", raising=False)
+    with ImportWriter(CheckpointStore(tmp_path), step=1, versions={}) as writer:
+        writer.add_tensor("scale", ImportedTensor("float8_e8m0fnu", (4,), ("scale",)))
+        writer.add_chunk("scale", ((0,), (4,)), memoryview(b"abcd"), 1)
+        writer.commit()
+    with pytest.raises(CheckpointError, match=r"the dtype float8_e8m0fnu, which torch") as told:
+        load_again({"scale": torch.zeros(4, dtype=torch.uint8)}, tmp_path)
+    assert told.value.tensor == "scale"
 
 
 @pytest.mark.parametrize("background", [False, True])
