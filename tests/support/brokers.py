@@ -13,6 +13,7 @@ started it, even if that is killed. Tests that only need some broker use the fix
 (tests/support/broker_plugin.py). Where brokers cannot be started the test is skipped, loudly.
 """
 
+import fcntl
 import os
 import random
 import secrets
@@ -20,10 +21,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,6 +60,9 @@ FAST_FAILOVER = {
     # What a broker that stopped was asked by another (to end a transaction) is asked again so late.
     "request.timeout.ms": "4000",
 }
+
+reserved: dict[int, int] = {}
+"""The ports that this process was given, each with the locked file that says so to others."""
 
 alive: dict[Path, "Broker"] = {}
 """The brokers that this process has started and not yet stopped, by folder: for failure reports."""
@@ -164,7 +169,8 @@ class Broker(KafkaAddress):
 
     def _end(self, number: int) -> None:
         if self.is_running:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # It has ended by itself, its guard not yet.
+                os.kill(self.pid, number)
             try:
                 self._launched.guard.wait(STOP_S_MAX)
             except subprocess.TimeoutExpired:
@@ -331,13 +337,31 @@ def _start_brokers(
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports of 127.0.0.1 that nobody listens on now."""
+    """So many ports of 127.0.0.1 that nobody listens on now.
+
+    They stay this process's until it ends: no other test run finds one free, also while what is to
+    listen there has not yet begun, or was killed.
+    """
     found: list[int] = []
     # Not from a seed: runs at the same time must not look in the same places.
     candidates = random.SystemRandom()
     while len(found) < count:
         port = candidates.choice(PORTS)
         with socket.socket() as probe:
-            if port not in found and probe.connect_ex((local_kafka.HOST, port)) != 0:
+            if probe.connect_ex((local_kafka.HOST, port)) != 0 and _is_reserved_for_us(port):
                 found.append(port)
     return found
+
+
+def _is_reserved_for_us(port: int) -> bool:
+    """Reserve the port; False where it was given to somebody before, be it this process."""
+    folder = Path(tempfile.gettempdir()) / f"steplog-test-ports-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    held = os.open(folder / str(port), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        return False
+    reserved[port] = held
+    return True
