@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = ["-W", "error"]
 for _name in ("read_text", "open_text"):
     WARNINGS += ["-W", f"ignore:{_name} is deprecated:DeprecationWarning"]
+WARNINGS += ["-W", "ignore:unclosed <socket.socket:ResourceWarning"]
 
 
 def python_script(code: str, *arguments: str | os.PathLike[str]) -> "subprocess.Popen[str]":
