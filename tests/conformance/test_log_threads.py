@@ -116,7 +116,9 @@ def test_readers_beside_a_writer_always_see_a_whole_line(keeper: Keeper) -> None
 
     def read() -> None:
         handle = keeper.another_handle()
-        while not done.is_set():
+        is_last = False
+        while not is_last:
+            is_last = done.is_set()
             records = list(handle.read_session("s"))
             seen.append(len(records))
             if [record.prefix.step for record in records] != list(range(len(records))):

@@ -1,7 +1,6 @@
 """What we build around confluent-kafka, without a broker: its errors, and its settings."""
 
 import re
-import threading
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -24,6 +23,7 @@ from eventlog.kafka.confluent_setup import (
 from eventlog.kafka.connection import open_client
 from eventlog.kafka.kafka_python_setup import make_endpoint
 from eventlog.kafka.security import KafkaSecurity
+from tests.support.threads import no_thread_is_left
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,8 @@ def test_a_client_that_is_not_installed_is_told_with_its_extra(
 
 
 def test_opening_needs_no_network() -> None:
-    before = threading.active_count()
-    client = open_client(["127.0.0.1:1"], "t", client="confluent")
-    client.open_reader(committed=True).close()
-    client.open_producer("id").abandon()
-    client.close()
-    assert threading.active_count() == before
+    with no_thread_is_left():
+        client = open_client(["127.0.0.1:1"], "t", client="confluent")
+        client.open_reader(committed=True).close()
+        client.open_producer("id").abandon()
+        client.close()

@@ -46,6 +46,7 @@ from eventlog.kafka.kafka_python_network import Network
 from eventlog.kafka.kafka_python_reader import KafkaPythonReader
 from eventlog.kafka.kafka_python_setup import make_endpoint, quieten_library
 from eventlog.kafka.security import KafkaSecurity
+from tests.support.threads import no_thread_is_left
 
 NO_LZ4 = "Libraries for lz4 compression codec not found"
 NOWHERE = {"bootstrap_servers": ["127.0.0.1:1"], "api_version": (2, 4)}
@@ -330,15 +331,14 @@ def test_no_other_client_library_is_known() -> None:
 
 
 def test_opening_a_client_a_reader_and_a_producer_needs_no_network() -> None:
-    before = threading.active_count()
-    client = open_client(["127.0.0.1:1"], "t")
-    client.open_reader(committed=True).close()
-    producer = client.open_producer("id")
-    assert producer.transactional_id == "id"
-    producer.abandon()
-    client.close()
-    client.close()
-    assert threading.active_count() == before
+    with no_thread_is_left():
+        client = open_client(["127.0.0.1:1"], "t")
+        client.open_reader(committed=True).close()
+        producer = client.open_producer("id")
+        assert producer.transactional_id == "id"
+        producer.abandon()
+        client.close()
+        client.close()
 
 
 class _Ends:
@@ -408,26 +408,25 @@ def test_a_consumer_never_turns_in_a_circle_over_records_that_failed() -> None:
 
 @pytest.mark.parametrize("client_name", CLIENTS)
 def test_after_a_close_nothing_is_opened_any_more(client_name: str) -> None:
-    before = threading.active_count()
-    client = open_client(["127.0.0.1:1"], "t", client=client_name)
-    readers = [client.open_reader(committed=True), client.open_reader(committed=False)]
-    readers[1].seek({0: 0})
-    for each in (*readers, client):
-        each.close()
-    for question in (
-        lambda: readers[0].fetch(5.0),
-        lambda: readers[1].fetch(5.0),
-        lambda: readers[0].high_watermarks([0], 5.0),
-        lambda: readers[0].log_starts([0], 5.0),
-        lambda: client.identity(5.0),
-        lambda: client.group_offsets("g", 5.0),
-    ):
-        with pytest.raises(ClientClosed) as caught:
-            question()
-        error = as_ours(caught.value)
-        assert type(error) is LogError
-        assert "this handle is closed" in str(error)
-    assert threading.active_count() == before
+    with no_thread_is_left():
+        client = open_client(["127.0.0.1:1"], "t", client=client_name)
+        readers = [client.open_reader(committed=True), client.open_reader(committed=False)]
+        readers[1].seek({0: 0})
+        for each in (*readers, client):
+            each.close()
+        for question in (
+            lambda: readers[0].fetch(5.0),
+            lambda: readers[1].fetch(5.0),
+            lambda: readers[0].high_watermarks([0], 5.0),
+            lambda: readers[0].log_starts([0], 5.0),
+            lambda: client.identity(5.0),
+            lambda: client.group_offsets("g", 5.0),
+        ):
+            with pytest.raises(ClientClosed) as caught:
+                question()
+            error = as_ours(caught.value)
+            assert type(error) is LogError
+            assert "this handle is closed" in str(error)
 
 
 @pytest.mark.parametrize("asks_offsets", [True, False])
@@ -438,4 +437,4 @@ def test_who_waits_for_brokers_is_told_of_a_close_at_once(asks_offsets: bool) ->
     threading.Timer(0.3, client.close).start()
     with pytest.raises(ClientClosed):
         reader.high_watermarks([0], 20.0) if asks_offsets else client.identity(20.0)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
