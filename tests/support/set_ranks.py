@@ -32,8 +32,10 @@ from tests.support.torch_ranks import LOAD_WORLDS, SAVE_WORLD, _model, _state, _
 from tests.support.torch_states import fingerprint
 
 NAME = "run"
-TIMEOUT_S = 20
-SOON_S = 10
+TIMEOUT_S = 120
+SOON_S = 60
+"""Half of what a rank that waits for another would take."""
+
 
 
 def main() -> None:
@@ -146,7 +148,7 @@ def rank_dies(folder: Path) -> None:
     def save_rank(rank: int) -> None:
         toy = Toy()
         ws = open_workspace(folder / "ws")
-        run = ws.training(NAME, config=CheckpointConfig(async_save=True, timeout_s=5)).__enter__()
+        run = ws.training(NAME, config=CheckpointConfig(async_save=True, timeout_s=30)).__enter__()
         toy.advance()
         run.checkpoint(1, **toy.objects()).wait(TIMEOUT_S)
         dist.barrier()
