@@ -67,10 +67,10 @@ def examine(
     if log is None:
         return checked
     try:
-        record = store.read_manifest(ref).set
+        entry = store.read_manifest(ref).set
     except CheckpointError:
         return checked  # It was said.
-    if record is None:
+    if entry is None:
         return checked
-    more = compare_with_log(log, ref, record, trees=trees)
+    more = compare_with_log(log, ref, entry, trees=trees)
     return checked._replace(problems=(*checked.problems, *more))

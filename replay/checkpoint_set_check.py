@@ -19,15 +19,15 @@ from eventlog.event import CheckpointCommitted
 from eventlog.keeping.kept_records import decode_record
 from eventlog.log import EventLog
 from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.sets.journal import is_committed, session_of_set
 from snapshots.sets.positions import extended_trees, misplaced_sessions
-from snapshots.sets.record import SetRecord
 
 _HINT = "restore the log from a copy that has it, or go on from another set"
 
 
 def compare_with_log(
-    log: EventLog, ref: CheckpointRef, record: SetRecord, *, trees: bool
+    log: EventLog, ref: CheckpointRef, entry: SetEntry, *, trees: bool
 ) -> Iterator[CheckpointError]:
     """What the log says otherwise, or does not say; the set is sound where nothing comes.
 
@@ -36,7 +36,7 @@ def compare_with_log(
     """
     for compare in (_compare_commitment, _compare_places, *([_compare_trees] if trees else [])):
         try:
-            yield from compare(log, ref, record)
+            yield from compare(log, ref, entry)
         except LogUnavailableError:
             raise  # That says nothing of the set.
         except SteplogError as error:
@@ -45,11 +45,11 @@ def compare_with_log(
 
 
 def _compare_commitment(
-    log: EventLog, ref: CheckpointRef, record: SetRecord
+    log: EventLog, ref: CheckpointRef, entry: SetEntry
 ) -> Iterator[CheckpointError]:
     name = session_of_set(ref.id)
     try:
-        if is_committed(log, ref, record.training):
+        if is_committed(log, ref, entry.training):
             return
         events = [decode_record(one) for one in log.read_session(name)]
     except SessionNotFoundError:
@@ -68,21 +68,19 @@ def _compare_commitment(
 
 
 def _compare_places(
-    log: EventLog, ref: CheckpointRef, record: SetRecord
+    log: EventLog, ref: CheckpointRef, entry: SetEntry
 ) -> Iterator[CheckpointError]:
-    for session_id, step, why, _error in misplaced_sessions(log, record):
+    for session_id, step, why, _error in misplaced_sessions(log, entry):
         yield _refusal(ref, f"session {session_id!r} at step {step}: {why}")
 
 
-def _compare_trees(
-    log: EventLog, ref: CheckpointRef, record: SetRecord
-) -> Iterator[CheckpointError]:
+def _compare_trees(log: EventLog, ref: CheckpointRef, entry: SetEntry) -> Iterator[CheckpointError]:
     try:
-        found = extended_trees(log, {}, Cut.empty(), record.cut)
+        found = extended_trees(log, {}, Cut.empty(), entry.cut)
     except CheckpointError as error:
         yield _refusal(ref, error.message)
         return
-    for partition, tree in record.log.items():
+    for partition, tree in entry.log.items():
         derived = found.get(partition)
         if derived is None or derived.count != tree.count:
             has = 0 if derived is None else derived.count

@@ -26,7 +26,7 @@ def checkpoint_row(one: ListedCheckpoint) -> Row:
 
     `stored_bytes` are those of the objects its own parts lie in, shared with others or not.
     """
-    manifest, record = one.manifest, None if one.manifest is None else one.manifest.set
+    manifest, entry = one.manifest, None if one.manifest is None else one.manifest.set
     return {
         "track": one.track,
         "id": one.id,
@@ -43,8 +43,8 @@ def checkpoint_row(one: ListedCheckpoint) -> Row:
         if manifest is None
         else sum(stored.size for stored in manifest.objects()),
         "ancestor": None if manifest is None or manifest.ancestor is None else manifest.ancestor.id,
-        "training": None if record is None else record.training,
-        "sessions": None if record is None else len(record.sessions),
+        "training": None if entry is None else entry.training,
+        "sessions": None if entry is None else len(entry.sessions),
         "manifest": None if one.ref is None else one.ref.digest,
     }
 

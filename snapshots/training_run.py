@@ -282,7 +282,7 @@ class TrainingRun(TrainingPolicies):
 
     def _gone_on(self, restored: RestoredSet) -> RestoredSet:
         self._rules.go_on_from(restored.step, restored.parts)
-        self._keeper.go_on_from(restored.set_id, restored.record)
+        self._keeper.go_on_from(restored.set_id, restored.entry)
         self._policies.label_in_use()  # HEAD of the policy track follows the log, also after a kill
         self._policy = restored.policy
         return restored

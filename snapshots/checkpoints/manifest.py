@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from snapshots.checkpoints.fields import Json, JsonFields, Path, read_json, refuse
-from snapshots.sets.record import SetRecord
+from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.tensor_codec import PART_BYTES_MAX, Encoding
 
 FORMAT: Final = 1
@@ -124,7 +124,7 @@ class Manifest(NamedTuple):
     ancestor: CheckpointRef | None
     tensors: Mapping[str, TensorEntry]
     values: Mapping[str, ValueEntry]
-    set: SetRecord | None = None
+    set: SetEntry | None = None
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Every part with its tensor's name."""
@@ -219,7 +219,7 @@ def decode_manifest(data: bytes) -> Manifest:
         ancestor=ancestor,
         tensors=tensors,
         values=values,
-        set=None if fields.get("set") is None else SetRecord.from_fields(fields.get("set")),
+        set=None if fields.get("set") is None else SetEntry.from_fields(fields.get("set")),
     )
     if (ancestor is None) != (made.generation == 0):
         refuse("its generation does not fit its ancestor")

@@ -8,7 +8,7 @@ from hashlib import file_digest
 from pathlib import Path
 
 from eventlog.errors import CheckpointError
-from snapshots.sets.record import FILES_MAX, AdoptedFile, AdoptedFolder
+from snapshots.checkpoints.set_entry import FILES_MAX, AdoptedFile, AdoptedFolder
 
 
 def hash_folder(folder: str | os.PathLike[str]) -> AdoptedFolder:

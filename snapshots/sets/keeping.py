@@ -21,6 +21,7 @@ from eventlog.recording.session_writer import wall_clock_us
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
+from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.sets.journal import (
     ACTOR,
     GIVEN_UP,
@@ -33,7 +34,6 @@ from snapshots.sets.journal import (
 )
 from snapshots.sets.members import Members
 from snapshots.sets.positions import extended_trees
-from snapshots.sets.record import SetRecord
 from snapshots.sets.save_rules import SetRequest
 
 
@@ -57,16 +57,16 @@ class SetKeeper:
         """The training was claimed just now, under `attempt`; called before all else."""
         self._members.remember_claim(attempt)
 
-    def go_on_from(self, set_id: str, record: SetRecord) -> None:
+    def go_on_from(self, set_id: str, entry: SetEntry) -> None:
         """The training goes on from this set: the trees of its cut need not be read again."""
         self._previous = set_id
-        self._trees, self._covered = dict(record.log), record.cut
+        self._trees, self._covered = dict(entry.log), entry.cut
 
-    def begin(self, recorder: SessionRecorder, request: SetRequest) -> tuple[BegunSet, SetRecord]:
+    def begin(self, recorder: SessionRecorder, request: SetRequest) -> tuple[BegunSet, SetEntry]:
         """Settle the cut and who stood where, and tell the log; durable when it returns."""
         recorder.flush()
         cut = self._log.end_cut()
-        record = SetRecord(
+        entry = SetEntry(
             training=self._training,
             attempt=recorder.attempt,
             step=recorder.step,
@@ -78,13 +78,13 @@ class SetKeeper:
             previous=self._previous,
             adopted=request.adopted,
         )
-        return begin_set(self._log, token_hex(8), self._training, request.step, cut), record
+        return begin_set(self._log, token_hex(8), self._training, request.step, cut), entry
 
     def commit(
         self,
         recorder: SessionRecorder,
         begun: BegunSet,
-        record: SetRecord,
+        entry: SetEntry,
         manifest: Manifest,
     ) -> CheckpointRef:
         """Make the set of a manifest whose objects are all stored.
@@ -93,12 +93,12 @@ class SetKeeper:
         then. One that claims it later has HEAD, and takes away what it does not keep: both are
         left to it. What fails after the log has the set for committed says so.
         """
-        trees = extended_trees(self._log, self._trees, self._covered, record.cut)
-        ref = self._store.keep_manifest(manifest._replace(set=record._replace(log=trees)))
+        trees = extended_trees(self._log, self._trees, self._covered, entry.cut)
+        ref = self._store.keep_manifest(manifest._replace(set=entry._replace(log=trees)))
         recorder.annotate(KEPT, note_value(ref))
         commit_set(self._log, begun, ref.digest)
-        self._trees, self._covered, self._previous = trees, record.cut, ref.id
-        still = partial(self._is_claimed_by, record.attempt)
+        self._trees, self._covered, self._previous = trees, entry.cut, ref.id
+        still = partial(self._is_claimed_by, entry.attempt)
         with _committed(ref, "HEAD could not be moved to it"):
             self._store.point_head(ref, still=still)
         with _committed(ref, "older ones could not be taken away"):

@@ -14,8 +14,8 @@ from eventlog.cut import Cut
 from eventlog.errors import CheckpointError
 from eventlog.event import FIRST_ATTEMPT
 from eventlog.log import EventLog, SessionFilter, SessionInfo
+from snapshots.checkpoints.set_entry import SessionPosition, SetEntry
 from snapshots.sets.positions import LIVE, began_after, is_untouched_since, position_at
-from snapshots.sets.record import SessionPosition, SetRecord
 
 OWN_PREFIX: Final = "steplog."
 """Environments of steplog's own sessions begin so: a training is no session of itself."""
@@ -119,22 +119,22 @@ def members_of(log: EventLog, training: str) -> Iterator[SessionInfo]:
             yield info
 
 
-def members_beside(log: EventLog, record: SetRecord) -> Iterator[str]:
+def members_beside(log: EventLog, entry: SetEntry) -> Iterator[str]:
     """The training's sessions that a restore of the set leaves as they are.
 
     Those that began after its cut, and those that are live now and not in it.
     """
-    for info in members_of(log, record.training):
+    for info in members_of(log, entry.training):
         name = info.session_id
-        if name in record.sessions:
+        if name in entry.sessions:
             continue
-        if info.status in LIVE or began_after(log, name, record.cut):
+        if info.status in LIVE or began_after(log, name, entry.cut):
             yield name
 
 
-def unvoided_by(log: EventLog, record: SetRecord) -> Iterator[str]:
+def unvoided_by(log: EventLog, entry: SetEntry) -> Iterator[str]:
     """The set's sessions that were voided after its cut: going back sets that aside too."""
-    for name, position in record.sessions.items():
+    for name, position in entry.sessions.items():
         voided = log.session_info(name).voided
         if voided is not None and voided > position.step:
             yield name

@@ -22,7 +22,7 @@ from eventlog.line_state import KnownEvent, VerdictKind
 from eventlog.log import EventLog, LogRecord, SessionInfo
 from eventlog.merkle_root import MerkleRoot
 from eventlog.session_line import SessionLine
-from snapshots.sets.record import SessionPosition, SetRecord
+from snapshots.checkpoints.set_entry import SessionPosition, SetEntry
 
 LIVE: Final = ("open", "released")
 """The status of a session that goes on after the cut."""
@@ -65,14 +65,14 @@ def position_at(log: EventLog, info: SessionInfo, cut: Cut) -> SessionPosition |
     )
 
 
-def misplaced_sessions(log: EventLog, record: SetRecord) -> Iterator[Misplaced]:
+def misplaced_sessions(log: EventLog, entry: SetEntry) -> Iterator[Misplaced]:
     """The training session and the set's sessions that the log does not have where the set has
     them, whatever their lines are now.
 
     Raises what reading raises where that says nothing of the set, as of a log that is unavailable.
     """
-    places = [(record.training, record.step, record.event_digest)]
-    places += [(name, one.step, one.event_digest) for name, one in record.sessions.items()]
+    places = [(entry.training, entry.step, entry.event_digest)]
+    places += [(name, one.step, one.event_digest) for name, one in entry.sessions.items()]
     for name, step, digest in places:
         try:
             found = next(iter(log.read_session(name, step, step + 1, through=digest)), None)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from snapshots.checkpoints.manifest import Manifest
+from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.random_state import restore_random
-from snapshots.sets.record import SetRecord
 
 
 class RestoreInto(TypedDict, total=False):
@@ -37,7 +37,7 @@ class RestoredSet:
     def __init__(
         self,
         manifest: Manifest,
-        record: SetRecord,
+        entry: SetEntry,
         back: SessionsBack,
         parts: frozenset[str],
         progress: Any,
@@ -48,7 +48,7 @@ class RestoredSet:
         """The step in training after which it was saved."""
         self.set_id = manifest.id
         """Its id; also the checkpoint's."""
-        self.record = record
+        self.entry = entry
         """Its place in the log."""
         self.sessions = back.sessions
         """Ids of the sessions to resume, each by the id of the session in the set: themselves, or
@@ -61,10 +61,10 @@ class RestoredSet:
         """Of `sessions` those that were voided after the cut: they are back as they were before."""
         self.progress = progress
         """What `checkpoint(progress=...)` was given."""
-        self.policy = record.policy
+        self.policy = entry.policy
         """The label of the policy version that these weights go by: the training's `policy` then.
         In a branch it is a label of the training branched from."""
-        self.adopted = None if record.adopted is None else Path(record.adopted.folder)
+        self.adopted = None if entry.adopted is None else Path(entry.adopted.folder)
         """The adopted folder, its files compared; None for a set with weights of its own."""
         self.parts = parts
         """What it holds of `model`, `optimizer`, `extra`, `scheduler` and `data`."""

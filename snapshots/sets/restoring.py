@@ -15,20 +15,20 @@ from eventlog.log import EventLog
 from eventlog.recording.event_batch import append_fork
 from eventlog.recording.session_writer import wall_clock_us
 from eventlog.training_facts import FORKED_FOR
+from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.sets.journal import ACTOR
 from snapshots.sets.positions import misplaced_sessions
-from snapshots.sets.record import SetRecord
 
 REASON: Final = "restore"
 """The reason of a claim that brings a session back."""
 
 
-def require_same_log(log: EventLog, set_id: str, record: SetRecord) -> None:
+def require_same_log(log: EventLog, set_id: str, entry: SetEntry) -> None:
     """Raise `CheckpointError` naming a session that this log does not have as the set has it.
 
     A set restored over another log would tie weights to events they never came from.
     """
-    for session_id, step, why, error in misplaced_sessions(log, record):
+    for session_id, step, why, error in misplaced_sessions(log, entry):
         raise CheckpointError(
             f"set {set_id} is not of this log: session {session_id!r} at step {step}: {why}",
             hint="open the workspace that the set was made in",
@@ -37,35 +37,35 @@ def require_same_log(log: EventLog, set_id: str, record: SetRecord) -> None:
         ) from error
 
 
-def rewind_sessions(log: EventLog, record: SetRecord, attempt: int) -> None:
+def rewind_sessions(log: EventLog, entry: SetEntry, attempt: int) -> None:
     """Take every session of the set back to its place, and release it.
 
     `attempt` is the training's claim under which this is done. Raises `FencedError` where a later
     restore of the training has claimed one; then none is changed in a local log.
     """
-    if not record.sessions:
+    if not entry.sessions:
         return
     log.take_over(
-        list(record.sessions),
-        stands_on={name: one.event_digest for name, one in record.sessions.items()},
+        list(entry.sessions),
+        stands_on={name: one.event_digest for name, one in entry.sessions.items()},
         reason=REASON,
-        restore=Restore(record.training, attempt),
+        restore=Restore(entry.training, attempt),
     )
-    for name in record.sessions:
+    for name in entry.sessions:
         # Its own process may have taken it up already, where it was rewound to. Another restore
         # has claimed the training before: this one's next note in the training session fails.
         with suppress(FencedError):
             log.release(name)
 
 
-def fork_sessions(log: EventLog, record: SetRecord, training: str) -> dict[str, str]:
+def fork_sessions(log: EventLog, entry: SetEntry, training: str) -> dict[str, str]:
     """Begin a branch of every session of the set where it stood, for another training.
 
     The sessions themselves go on undisturbed. Returns each branch's id by its session's.
     """
     return {
         name: _fork(log, name, one.step, one.event_digest, training)
-        for name, one in record.sessions.items()
+        for name, one in entry.sessions.items()
     }
 
 

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from eventlog.errors import CheckpointError, ConfigError
 from eventlog.training_facts import TRAINING_STEP_MAX
 from eventlog.whole_number import whole_number
+from snapshots.checkpoints.set_entry import AdoptedFolder
 from snapshots.sample_order import SampleOrder
-from snapshots.sets.record import AdoptedFolder
 
 _logger: Final = logging.getLogger("steplog.training")
 

@@ -15,12 +15,12 @@ from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
+from snapshots.checkpoints.set_entry import RANK_STATES, SetEntry
 from snapshots.checkpoints.tracks import pin_of_branch
 from snapshots.random_state import require_random
 from snapshots.sets.adopted_folder import require_unchanged
 from snapshots.sets.journal import RESTORED, note_value
 from snapshots.sets.members import members_beside, members_of, unvoided_by
-from snapshots.sets.record import RANK_STATES, SetRecord
 from snapshots.sets.restored_set import RestoredSet, RestoreInto, SessionsBack
 from snapshots.sets.restoring import (
     fork_sessions,
@@ -79,7 +79,7 @@ class _Opened(NamedTuple):
 
     asked: _Into
     reader: ShardReader
-    record: SetRecord
+    entry: SetEntry
     own: _Own
 
 
@@ -98,7 +98,7 @@ class SetRestorer:
     ) -> RestoredSet:
         """Go on from the set in its own training; a collective."""
         opened = self._begin(ref, into)
-        record = opened.record
+        entry = opened.entry
         self._load(opened)
 
         def bring_sessions_back() -> SessionsBack:
@@ -108,14 +108,14 @@ class SetRestorer:
             # while nobody can take the set away: without it no later restore would begin.
             note = note_value(ref)
             self._store.move_head(ref, told=lambda: recorder.annotate(RESTORED, note))
-            unvoided = tuple(unvoided_by(self._log, record))
-            rewind_sessions(self._log, record, recorder.attempt)
+            unvoided = tuple(unvoided_by(self._log, entry))
+            rewind_sessions(self._log, entry, recorder.attempt)
             for name in unvoided:
                 _logger.warning(
                     "session %r was voided after set %s, and is back as it was before", name, ref.id
                 )
-            beside = tuple(members_beside(self._log, record))
-            return SessionsBack({name: name for name in record.sessions}, beside, unvoided)
+            beside = tuple(members_beside(self._log, entry))
+            return SessionsBack({name: name for name in entry.sessions}, beside, unvoided)
 
         back = self._ranks.ask(bring_sessions_back)
         return self._finish(opened, back)
@@ -129,7 +129,7 @@ class SetRestorer:
     ) -> RestoredSet:
         """Go on from the set in another training, `training`, with branches; a collective."""
         opened = self._begin(ref, into)
-        record = opened.record
+        entry = opened.entry
         self._load(opened)
 
         def branch_sessions() -> SessionsBack:
@@ -139,7 +139,7 @@ class SetRestorer:
             recorder.annotate("branched_from", {**note_value(ref), "training": self._training})
             # Also those that a branching before this one has made, which went no further.
             earlier = tuple(info.session_id for info in members_of(self._log, training))
-            return SessionsBack(fork_sessions(self._log, record, training), earlier)
+            return SessionsBack(fork_sessions(self._log, entry, training), earlier)
 
         back = self._ranks.ask(branch_sessions)
         return self._finish(opened, back)
@@ -151,28 +151,28 @@ class SetRestorer:
         each rank reads once.
         """
         asked = self._ranks.agree(lambda: _Into.of(into))
-        here: list[tuple[ShardReader, SetRecord]] = []
+        here: list[tuple[ShardReader, SetEntry]] = []
 
         def compare_with_log() -> None:
             here.append(self._open(ref))
-            _reader, record = here[0]
-            if record.training != self._training:
+            _reader, entry = here[0]
+            if entry.training != self._training:
                 raise CheckpointError(
-                    f"set {ref.id} is of training {record.training!r}, not {self._training!r}",
+                    f"set {ref.id} is of training {entry.training!r}, not {self._training!r}",
                     hint="restore it in its own training, or use branch_from",
                 )
-            require_same_log(self._log, ref.id, record)
-            if record.adopted is not None:
-                require_unchanged(record.adopted)
+            require_same_log(self._log, ref.id, entry)
+            if entry.adopted is not None:
+                require_unchanged(entry.adopted)
 
         def open_here() -> _Opened:
-            reader, record = here[0] if here else self._open(ref)
-            return _Opened(asked, reader, record, self._own_part(reader.manifest, record, asked))
+            reader, entry = here[0] if here else self._open(ref)
+            return _Opened(asked, reader, entry, self._own_part(reader.manifest, entry, asked))
 
         self._ranks.ask(compare_with_log)
         return self._ranks.agree(open_here)
 
-    def _open(self, ref: CheckpointRef) -> tuple[ShardReader, SetRecord]:
+    def _open(self, ref: CheckpointRef) -> tuple[ShardReader, SetEntry]:
         reader = ShardReader(self._store, checkpoint=ref)
         if reader.manifest.set is None:
             raise CheckpointError(
@@ -185,9 +185,9 @@ class SetRestorer:
         opened.asked.trained.load_from(opened.reader, self._ranks)
         self._ranks.agree(lambda: self._load_own(opened.own, opened.asked))
 
-    def _own_part(self, manifest: Manifest, record: SetRecord, asked: _Into) -> _Own:
+    def _own_part(self, manifest: Manifest, entry: SetEntry, asked: _Into) -> _Own:
         """What this rank alone has. Fails before anything is changed."""
-        adopted = record.adopted
+        adopted = entry.adopted
         if adopted is not None and any(asked.trained):
             raise CheckpointError(
                 f"set {manifest.id} has no weights: they are in the adopted folder "
@@ -213,7 +213,7 @@ class SetRestorer:
         manifest, own = opened.reader.manifest, opened.own
         restored = RestoredSet(
             manifest,
-            opened.record,
+            opened.entry,
             back,
             _parts_of(manifest, own),
             own.progress,

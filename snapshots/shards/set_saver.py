@@ -9,12 +9,12 @@ from typing import Any
 
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
+from snapshots.checkpoints.set_entry import RANK_STATES, SetEntry
 from snapshots.save_handle import SaveEnds, SaveHandle
 from snapshots.sets.finding import SetFinder
 from snapshots.sets.journal import BegunSet
 from snapshots.sets.keeping import SetKeeper
 from snapshots.sets.members import joined_sessions, named_sessions
-from snapshots.sets.record import RANK_STATES, SetRecord
 from snapshots.sets.save_rules import SaveRules, SetRequest
 from snapshots.shard_saver import ShardSaver
 from snapshots.shards.ranks import Ranks
@@ -53,20 +53,20 @@ class SetSaver:
         # A call is recorded before it is durable: what this process has submitted is to be below
         # the cut, as the random state after it is in the set.
         self._ranks.agree(self._log.settle)
-        begun: list[tuple[SessionRecorder, BegunSet, SetRecord]] = []
+        begun: list[tuple[SessionRecorder, BegunSet, SetEntry]] = []
 
         def begin() -> str:
             assert self._recorder is not None, "rank 0 has claimed the training"
-            made, record = self._keeper.begin(self._recorder, request)
-            begun.append((self._recorder, made, record))
+            made, entry = self._keeper.begin(self._recorder, request)
+            begun.append((self._recorder, made, entry))
             return made.set_id
 
         set_id = self._ranks.ask(begin)
         tree[RANK_STATES] = {f"rank-{self._ranks.rank}": own}
         self._rules.go_on_from(step, request.parts)
         ends = SaveEnds()
-        for owner, made, record in begun:
-            commit = partial(self._keeper.commit, owner, made, record)
+        for owner, made, entry in begun:
+            commit = partial(self._keeper.commit, owner, made, entry)
             ends = SaveEnds(commit, partial(self._keeper.give_up, made))
         if request.in_background:
             return self._saver.save_async(tree, step=step, checkpoint=set_id, ends=ends)

@@ -138,9 +138,9 @@ def branch_once(ws: Workspace, set_id: str, number: int) -> tuple[str, dict[str,
         end = other.train(4)
         before = stored(ws)
         own = branch.checkpoint(7, **other.objects()).wait()
-        record = branch.checkpoints.read_manifest(own).set
-        assert record is not None
-        assert sorted(record.sessions) == sorted(restored.sessions.values())
+        entry = branch.checkpoints.read_manifest(own).set
+        assert entry is not None
+        assert sorted(entry.sessions) == sorted(restored.sessions.values())
         return end, dict(restored.sessions), stored(ws) - before
 
 

@@ -187,18 +187,18 @@ def test_what_an_earlier_attempt_left_open_is_named(
             assert restored.later_sessions == ("desk-3",)
             left = ws.void_sessions(["desk-1", *restored.later_sessions], reason="gone", fence=True)
             assert [one.session for one in left] == ["desk-1", "desk-3"]
-            record = run.checkpoints.read_manifest(run.checkpoint(3, **STATE).wait()).set
-            assert record is not None
-            assert set(record.sessions) == {"desk-2"}
+            entry = run.checkpoints.read_manifest(run.checkpoint(3, **STATE).wait()).set
+            assert entry is not None
+            assert set(entry.sessions) == {"desk-2"}
 
 
 def test_environments_may_be_there_before_their_first_trainer(tmp_path: Path) -> None:
     with open_workspace(tmp_path) as ws:
         opened(ws, "desk")
         with ws.training("run") as run:
-            record = run.checkpoints.read_manifest(run.checkpoint(1, **STATE).wait()).set
-            assert record is not None
-            assert set(record.sessions) == {"desk"}
+            entry = run.checkpoints.read_manifest(run.checkpoint(1, **STATE).wait()).set
+            assert entry is not None
+            assert set(entry.sessions) == {"desk"}
 
 
 def test_the_sessions_that_ranks_name_are_joined() -> None:

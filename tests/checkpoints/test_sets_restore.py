@@ -150,10 +150,10 @@ def test_sessions_that_began_closed_or_branched(ws: Workspace) -> None:
     with ws.training(NAME) as run:
         toy = Toy()
         ref = save_at(run, toy, 1, sessions=["parent", "closes", branch_id, fresh_branch])
-        record = run.checkpoints.read_manifest(run.checkpoints.find_checkpoint(checkpoint=ref)).set
-        assert record is not None
-        assert record.sessions[branch_id].fork_event is not None
-        stood = {name: one.step for name, one in record.sessions.items()}
+        entry = run.checkpoints.read_manifest(run.checkpoints.find_checkpoint(checkpoint=ref)).set
+        assert entry is not None
+        assert entry.sessions[branch_id].fork_event is not None
+        stood = {name: one.step for name, one in entry.sessions.items()}
         play(parent, 2)
         play(branch, 3)
         play(closes)
@@ -167,7 +167,7 @@ def test_sessions_that_began_closed_or_branched(ws: Workspace) -> None:
         play(later)
         for name, step in stood.items():
             line = list(ws.log.read_session(name, 0, step + 1))
-            assert line[-1].digest == record.sessions[name].event_digest, name
+            assert line[-1].digest == entry.sessions[name].event_digest, name
             assert ws.session(name).status == "released", name
             play(ws.resume(name))
         assert ws.session("ended").status == "closed"
@@ -433,11 +433,11 @@ def test_a_session_that_is_another_in_this_log_is_named(ws: Workspace) -> None:
     with ws.training(NAME) as run:
         save_at(run, Toy(), 1)
         ref = run.checkpoints.find_checkpoint()
-        record = run.checkpoints.read_manifest(ref).set
-        assert record is not None
+        entry = run.checkpoints.read_manifest(ref).set
+        assert entry is not None
         play(session, 2)
-        require_same_log(ws.log, ref.id, record)
-        here = record.sessions["env-a"]
+        require_same_log(ws.log, ref.id, entry)
+        here = entry.sessions["env-a"]
         for name, position in (
             ("env-b", here),  # not there
             ("env-a", here._replace(event_digest=digests[0])),  # of another step
@@ -446,7 +446,7 @@ def test_a_session_that_is_another_in_this_log_is_named(ws: Workspace) -> None:
             ("env-a", here._replace(event_digest=bytes(32))),
             (NAME, here),
         ):
-            mixed = record._replace(sessions={**record.sessions, name: position})
+            mixed = entry._replace(sessions={**entry.sessions, name: position})
             with pytest.raises(CheckpointError, match=f"not of this log: session {name!r}"):
                 require_same_log(ws.log, ref.id, mixed)
 
@@ -557,9 +557,9 @@ def test_everything_is_as_of_the_call(ws: Workspace) -> None:
             play(session)
             ref = handle.wait(30)
             assert ref.training_step == step
-            record = run.checkpoints.read_manifest(ref).set
-            assert record is not None
-            assert record.sessions["env"].step == stood
+            entry = run.checkpoints.read_manifest(ref).set
+            assert entry is not None
+            assert entry.sessions["env"].step == stood
             if step % 10 == 9:
                 again = torch.nn.Module()
                 again.weight = torch.nn.Parameter(torch.zeros(2000))

@@ -8,8 +8,8 @@ from eventlog.errors import CheckpointError
 from eventlog.event import LineHead, SessionForked, StateChange, StateChanged, StateUnknown
 from eventlog.log import EventLog
 from eventlog.merkle_root import MerkleRoot
+from snapshots.checkpoints.set_entry import SessionPosition
 from snapshots.sets.positions import began_after, extended_trees, position_at, records_between
-from snapshots.sets.record import SessionPosition
 from tests.support.events import EventChain, merkle_root
 from tests.support.keepers import Keeper
 from tests.support.recorded import append_all, seeded_chain

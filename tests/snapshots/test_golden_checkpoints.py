@@ -65,14 +65,14 @@ def test_a_frozen_set_is_read_and_written_as_it_always_was() -> None:
     data = SET.read_bytes()
     manifest = decode_manifest(data)
     assert encode_manifest(manifest) == data
-    record = manifest.set
-    assert record is not None
-    assert (record.training, record.attempt, record.step, record.policy) == ("run-1", 3, 17, "12~3")
-    assert record.cut.as_dict() == {0: 9, 2: 4}
-    assert {number: tree.count for number, tree in record.log.items()} == {0: 3, 2: 1}
-    assert {name: one.step for name, one in record.sessions.items()} == {"desk-1": 5, "desk-2/é": 9}
-    assert record.adopted is not None
-    assert record.adopted.files[0].path == "a/b.bin"
+    entry = manifest.set
+    assert entry is not None
+    assert (entry.training, entry.attempt, entry.step, entry.policy) == ("run-1", 3, 17, "12~3")
+    assert entry.cut.as_dict() == {0: 9, 2: 4}
+    assert {number: tree.count for number, tree in entry.log.items()} == {0: 3, 2: 1}
+    assert {name: one.step for name, one in entry.sessions.items()} == {"desk-1": 5, "desk-2/é": 9}
+    assert entry.adopted is not None
+    assert entry.adopted.files[0].path == "a/b.bin"
 
 
 def test_what_a_rank_brought_to_a_frozen_set_comes_back() -> None:

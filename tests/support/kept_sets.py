@@ -7,10 +7,10 @@ from eventlog.cut import Cut
 from replay.workspace import Workspace
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.set_entry import SessionPosition, SetEntry
 from snapshots.checkpoints.tracks import track_of_training
 from snapshots.sets.journal import begin_set, commit_set
 from snapshots.sets.positions import extended_trees, position_at
-from snapshots.sets.record import SessionPosition, SetRecord
 from tests.support.checkpoint_parts import write_checkpoint
 
 TRAINING = "run-1"
@@ -20,7 +20,7 @@ class Kept(NamedTuple):
     """A set that was kept, and whether its log is told of it."""
 
     ref: CheckpointRef
-    record: SetRecord
+    entry: SetEntry
 
 
 def store_of(ws: Workspace) -> CheckpointStore:
@@ -32,7 +32,7 @@ def keep_set(
     ws: Workspace,
     id_: str = "set1",
     *,
-    change: Callable[[SetRecord], SetRecord] = lambda record: record,
+    change: Callable[[SetEntry], SetEntry] = lambda entry: entry,
     commits: str | None = "",
     training: str = TRAINING,
 ) -> Kept:
@@ -45,8 +45,8 @@ def keep_set(
         if found is not None:
             positions[info.session_id] = found
     trainer = positions.pop(TRAINING)
-    record = change(
-        SetRecord(
+    entry = change(
+        SetEntry(
             TRAINING,
             1,
             trainer.step,
@@ -58,7 +58,7 @@ def keep_set(
     )
     begun = begin_set(ws.log, id_, training, 7, cut)
     made = store.read_manifest(write_checkpoint(store, 7, {"w": bytes(100)}))
-    ref = store.keep_manifest(made._replace(id=id_, set=record))
+    ref = store.keep_manifest(made._replace(id=id_, set=entry))
     if commits is not None:
         commit_set(ws.log, begun, commits or ref.digest)
-    return Kept(ref, record)
+    return Kept(ref, entry)

@@ -8,7 +8,7 @@ from eventlog.cut import Cut
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 from snapshots.checkpoints.saved_again import saved_last
-from snapshots.sets.record import SetRecord
+from snapshots.checkpoints.set_entry import SetEntry
 from tests.support.checkpoint_parts import write_checkpoint
 
 
@@ -20,9 +20,9 @@ def manifest(
     generation: int = 0,
     place: tuple[int, int] | None = None,
 ) -> tuple[CheckpointRef, Manifest]:
-    record = None
+    entry = None
     if place is not None:
-        record = SetRecord(
+        entry = SetEntry(
             training="run",
             attempt=place[0],
             step=place[1],
@@ -34,7 +34,7 @@ def manifest(
             previous=None,
             adopted=None,
         )
-    made = Manifest(id_, 5, 1, created_ns, {}, generation, ancestor, {}, {}, record)
+    made = Manifest(id_, 5, 1, created_ns, {}, generation, ancestor, {}, {}, entry)
     return CheckpointRef(5, id_, "0" * 64), made
 
 

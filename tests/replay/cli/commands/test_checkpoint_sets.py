@@ -11,7 +11,7 @@ from eventlog.errors import LogUnavailableError, StepGapError
 from eventlog.log import LogRecord
 from eventlog.merkle_root import MerkleRoot
 from eventlog.sqlite_log import SqliteLog
-from snapshots.sets.record import SessionPosition, SetRecord
+from snapshots.checkpoints.set_entry import SessionPosition, SetEntry
 from snapshots.sets.restoring import require_same_log
 from tests.support.command import Command, record_desk
 from tests.support.kept_sets import TRAINING, keep_set
@@ -34,11 +34,11 @@ def test_a_set_that_the_log_has_committed_is_sound(run: Command) -> None:
     with run.open() as ws:
         kept = keep_set(ws)
         ws.record("later", environment="desk")
-    assert "live" in kept.record.sessions
+    assert "live" in kept.entry.sessions
     rows = [row for row in run.rows("checkpoint", "list") if row["id"] == "set1"]
     (row,) = rows
     assert (row["kind"], row["training"]) == ("set", TRAINING)
-    assert row["sessions"] == len(kept.record.sessions)
+    assert row["sessions"] == len(kept.entry.sessions)
     cells = next(line for line in run("checkpoint", "list").lines if "set1" in line)
     assert (cells[3], cells[-1]) == ("set of run-1", str(row["sessions"]))
     for flags in ([], ["--log"]):
@@ -66,11 +66,11 @@ def test_a_log_that_has_committed_something_else(run: Command) -> None:
     assert (ran.code, "committed it for another training or step" in ran.err) == (4, True)
 
 
-def moved(name: str, step: int, digest: bytes | None = None) -> Callable[[SetRecord], SetRecord]:
-    def change(record: SetRecord) -> SetRecord:
-        old = record.sessions["live"]
+def moved(name: str, step: int, digest: bytes | None = None) -> Callable[[SetEntry], SetEntry]:
+    def change(entry: SetEntry) -> SetEntry:
+        old = entry.sessions["live"]
         new = SessionPosition(step, old.event_digest if digest is None else digest)
-        return record._replace(sessions={**record.sessions, name: new})
+        return entry._replace(sessions={**entry.sessions, name: new})
 
     return change
 
@@ -83,11 +83,11 @@ def moved(name: str, step: int, digest: bytes | None = None) -> Callable[[SetRec
         (moved("live", 9), "session 'live' at step 9"),
         (moved("gone", 1), "session 'gone' at step 1"),
         (moved("open", 1), "session 'open' at step 1"),
-        (lambda record: record._replace(event_digest=b"\1" * 32), "session 'run-1' at step 0"),
+        (lambda entry: entry._replace(event_digest=b"\1" * 32), "session 'run-1' at step 0"),
     ],
 )
 def test_a_session_that_stands_elsewhere(
-    run: Command, change: Callable[[SetRecord], SetRecord], said: str
+    run: Command, change: Callable[[SetEntry], SetEntry], said: str
 ) -> None:
     with run.open() as ws:
         keep_set(ws, change=change)
@@ -98,7 +98,7 @@ def test_a_session_that_stands_elsewhere(
 
 def test_all_sessions_that_stand_elsewhere_are_named(run: Command) -> None:
     with run.open() as ws:
-        keep_set(ws, change=lambda record: moved("gone", 1)(moved("live", 9)(record)))
+        keep_set(ws, change=lambda entry: moved("gone", 1)(moved("live", 9)(entry)))
     problems = run("checkpoint", "check", "set1", "--json").row["problems"]
     found = [one["problem"].partition("disagree: ")[2].partition(":")[0] for one in problems]
     assert found == ["session 'gone' at step 1", "session 'live' at step 9"]
@@ -120,7 +120,7 @@ def test_a_log_that_is_unavailable_says_nothing_of_a_set(
         monkeypatch.setattr(SqliteLog, "read_session", away)
         if session == "live":
             with pytest.raises(LogUnavailableError):
-                require_same_log(ws.log, "set1", kept.record)
+                require_same_log(ws.log, "set1", kept.entry)
     ran = run("checkpoint", "check", "set1")
     assert (ran.code, "no answer in time" in ran.err) == (LogUnavailableError.exit_code, True)
     assert "disagree" not in ran.err
@@ -145,16 +145,16 @@ def test_a_log_that_is_damaged_where_the_set_was_committed(
 
 
 def test_a_log_with_other_records_below_the_cut(run: Command) -> None:
-    def another(record: SetRecord) -> SetRecord:
-        trees = {number: MerkleRoot([b"x"] * tree.count) for number, tree in record.log.items()}
-        return record._replace(log=trees)
+    def another(entry: SetEntry) -> SetEntry:
+        trees = {number: MerkleRoot([b"x"] * tree.count) for number, tree in entry.log.items()}
+        return entry._replace(log=trees)
 
-    def longer(record: SetRecord) -> SetRecord:
-        cut = Cut({number: record.cut.end(number) + 900 for number in record.cut.partitions()})
+    def longer(entry: SetEntry) -> SetEntry:
+        cut = Cut({number: entry.cut.end(number) + 900 for number in entry.cut.partitions()})
         trees = {
-            number: MerkleRoot([b"x"] * (tree.count + 900)) for number, tree in record.log.items()
+            number: MerkleRoot([b"x"] * (tree.count + 900)) for number, tree in entry.log.items()
         }
-        return record._replace(cut=cut, log=trees)
+        return entry._replace(cut=cut, log=trees)
 
     with run.open() as ws:
         keep_set(ws, change=another)

@@ -1,7 +1,7 @@
-"""What makes a checkpoint a checkpoint set: the cut of the log it stands at, and who stood where.
+"""`SetEntry`: what makes a checkpoint a checkpoint set, as its manifest has it in the field `set`.
 
-The field `set` of a manifest. Read strictly, as all of a manifest is; whole without any log.
-`positions` reads it from a log, `journal` tells the log of it.
+The cut of the log it stands at, and who stood where. Read strictly, as all of a manifest is; whole
+without any log. `snapshots.sets` reads it from a log, and tells the log of it.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class AdoptedFolder(NamedTuple):
     files: tuple[AdoptedFile, ...]
 
 
-class SetRecord(NamedTuple):
+class SetEntry(NamedTuple):
     """The set's place in the log.
 
     `training` is the training session, `attempt` the claim it was saved under, `step` and
@@ -72,7 +72,7 @@ class SetRecord(NamedTuple):
     adopted: AdoptedFolder | None = None
 
     def to_fields(self) -> Json:
-        """The record as JSON."""
+        """The entry as JSON."""
         fields: Json = {
             "training": self.training,
             "attempt": self.attempt,
@@ -97,8 +97,8 @@ class SetRecord(NamedTuple):
         return fields
 
     @classmethod
-    def from_fields(cls, read: object) -> "SetRecord":
-        """The record of this JSON. Raises `CheckpointError`."""
+    def from_fields(cls, read: object) -> "SetEntry":
+        """The entry of this JSON. Raises `CheckpointError`."""
         fields = JsonFields(read, "the set", _FIELDS, optional=_OPTIONAL)
         cut = _read_cut(fields.mapping("cut"))
         log = {_partition(name): _read_tree(one) for name, one in fields.mapping("log").items()}

@@ -1,4 +1,4 @@
-"""The `set` of a manifest: every record comes back as it was, and no other JSON passes for one."""
+"""The `set` of a manifest: every entry comes back as it was, and no other JSON passes for one."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eventlog.cut import Cut
 from eventlog.errors import CheckpointError
 from eventlog.merkle_root import MerkleRoot
-from snapshots.sets.record import AdoptedFile, AdoptedFolder, SessionPosition, SetRecord
+from snapshots.checkpoints.set_entry import AdoptedFile, AdoptedFolder, SessionPosition, SetEntry
 
 DIGEST = st.binary(min_size=32, max_size=32)
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=60)
@@ -25,11 +25,11 @@ FILES = st.builds(
 
 
 @st.composite
-def records(draw: st.DrawFn) -> SetRecord:
+def entries(draw: st.DrawFn) -> SetEntry:
     ends = draw(st.dictionaries(st.integers(0, 99), st.integers(1, 2**40), max_size=4))
     leaves = st.lists(st.binary(max_size=8), max_size=20)
     adopted = st.builds(AdoptedFolder, NAMES, st.lists(FILES, max_size=3).map(tuple))
-    return SetRecord(
+    return SetEntry(
         training=draw(NAMES),
         attempt=draw(COUNTS),
         step=draw(COUNTS),
@@ -43,21 +43,21 @@ def records(draw: st.DrawFn) -> SetRecord:
     )
 
 
-def read_back(fields: object) -> SetRecord:
-    return SetRecord.from_fields(json.loads(json.dumps(fields)))
+def read_back(fields: object) -> SetEntry:
+    return SetEntry.from_fields(json.loads(json.dumps(fields)))
 
 
-@given(records())
-def test_a_record_comes_back_as_it_was(record: SetRecord) -> None:
-    found = read_back(record.to_fields())
-    assert found._replace(log={}) == record._replace(log={})
+@given(entries())
+def test_an_entry_comes_back_as_it_was(entry: SetEntry) -> None:
+    found = read_back(entry.to_fields())
+    assert found._replace(log={}) == entry._replace(log={})
     assert {number: tree.stored() for number, tree in found.log.items()} == {
-        number: tree.stored() for number, tree in record.log.items()
+        number: tree.stored() for number, tree in entry.log.items()
     }
 
 
 def valid() -> dict[str, Any]:
-    record = SetRecord(
+    entry = SetEntry(
         "run-1",
         2,
         7,
@@ -66,7 +66,7 @@ def valid() -> dict[str, Any]:
         {0: MerkleRoot([b"a", b"b", b"c"])},
         {"s": SessionPosition(3, bytes(32))},
     )
-    return json.loads(json.dumps(record.to_fields()))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(entry.to_fields()))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def valid() -> dict[str, Any]:
         (("unknown",), 1),
     ],
 )
-def test_what_is_no_record_is_refused(path: tuple[str, ...], value: object) -> None:
+def test_what_is_no_entry_is_refused(path: tuple[str, ...], value: object) -> None:
     fields = valid()
     place = fields
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
     with pytest.raises(CheckpointError, match="manifest cannot be used"):
-        SetRecord.from_fields(fields)
+        SetEntry.from_fields(fields)
 
 
 def test_the_unchanged_one_is_read() -> None:
-    assert SetRecord.from_fields(valid()).training == "run-1"
+    assert SetEntry.from_fields(valid()).training == "run-1"
