@@ -49,14 +49,14 @@ class RestoredSet:
         self.set_id = manifest.id
         """Its id; also the checkpoint's."""
         self.entry = entry
-        """Its place in the log."""
+        """Its place in the log, as its manifest has it."""
         self.sessions = back.sessions
         """Ids of the sessions to resume, each by the id of the session in the set: themselves, or
         the branches that were made of them."""
         self.later_sessions = back.later_sessions
-        """The training's sessions that are left as they are: begun after the set's cut, or left
-        open by an earlier attempt. In a training that branches, those it has already, as from a
-        branching that was broken off."""
+        """The training's sessions that are left as they are: begun after the set's cut, or open or
+        released now and not in the set, whichever attempt recorded them. In a training that
+        branches, those it has already, as from a branching that was broken off."""
         self.unvoided_sessions = back.unvoided_sessions
         """Of `sessions` those that were voided after the cut: they are back as they were before."""
         self.progress = progress
