@@ -12,9 +12,7 @@ from tests.support.processes import ROOT
 DEADLINE_S = 570
 
 
-def run_scenarios(
-    module: str, names: str, folder: Path, *arguments: object, deadline_s: float = DEADLINE_S
-) -> str:
+def run_scenarios(module: str, names: str, folder: Path, *arguments: object) -> str:
     """Run those that `names` lists, with commas between them; what they printed.
 
     One that ends well says so in its last line.
@@ -31,7 +29,7 @@ def run_scenarios(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=deadline_s,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,7 +3,8 @@
 `python -m tests.support.set_kills FOLDER WORLD ROUNDS POINTS [PLACE]`. In each round 3 processes
 record 6 sessions, every one inside an open call, and never stop writing; a trainer goes on from the
 newest set, and is killed while it saves the next; then another trainer takes over, and all that a
-restore promises is compared with what the log and the manifest say. Only for tests with torch.
+restore promises is compared with what the log and the manifest say. What else varies goes by the
+round's number; POINT@NUMBER names another than its place. Only for tests with torch.
 """
 
 import os
@@ -137,8 +138,9 @@ def main() -> None:
     points, folder, world = sys.argv[1].split(","), Path(sys.argv[2]), int(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
     all_rounds = Rounds(folder, world, _places(folder, sys.argv[4] if len(sys.argv) > 4 else None))
-    for number, point in enumerate(points):
-        all_rounds.run(number, point)
+    for place, told in enumerate(points):
+        point, _, number = told.partition("@")
+        all_rounds.run(int(number or place), point)
     print("done", flush=True)
 
 
