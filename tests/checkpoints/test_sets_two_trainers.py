@@ -235,9 +235,9 @@ def test_claimed_while_the_other_restores(
                 ended.result(WAIT_S)
             play(again)  # not fenced
             ref = run.checkpoint(2, **toy.objects()).wait(WAIT_S)
-            record = run.checkpoints.read_manifest(ref).set
-            assert record is not None
-            assert record.sessions["env"].event_digest == again.event_digest
+            entry = run.checkpoints.read_manifest(ref).set
+            assert entry is not None
+            assert entry.sessions["env"].event_digest == again.event_digest
     in_order(other, committed=2)
     with other.training(NAME) as run:
         restored = run.restore_latest(**Toy().objects())
@@ -403,9 +403,9 @@ def test_what_fails_after_a_set_is_committed_says_that_it_is(
     assert "free some space" in caught.value.hint
     assert older.checkpoints.find_checkpoint(step=2).id in caught.value.message
     third = saved(older, 3)[0]
-    record = older.checkpoints.read_manifest(older.checkpoints.find_checkpoint(step=3)).set
-    assert record is not None
-    assert record.previous == older.checkpoints.find_checkpoint(step=2).id
+    entry = older.checkpoints.read_manifest(older.checkpoints.find_checkpoint(step=3)).set
+    assert entry is not None
+    assert entry.previous == older.checkpoints.find_checkpoint(step=2).id
     with other.training(NAME) as run:
         assert restored_step(run) == 3
         assert head_of(run) == third

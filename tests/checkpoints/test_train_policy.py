@@ -139,12 +139,12 @@ def test_a_set_holds_sessions_in_an_open_call_and_others(told: tuple[Path, Endin
     store = CheckpointStore(told[0] / "killed" / "checkpoints", track_of_training("desk-policy"))
     head = store.head()
     assert head is not None
-    record = store.read_manifest(head).set
-    assert record is not None
+    entry = store.read_manifest(head).set
+    assert entry is not None
     with steplog.open_workspace(told[0] / "killed", create=False) as ws:
         last = [
             next(ws.events(name, one.step, one.step + 1)).kind
-            for name, one in record.sessions.items()
+            for name, one in entry.sessions.items()
         ]
     assert 0 < last.count("tool_called") < len(last)
 

@@ -406,9 +406,9 @@ def branch_killed(folder: Path) -> None:
             assert whole(model) == expected(1)
             _compare_branches(ws, restored.sessions, restored.later_sessions, 1 + 3)
             ref = run.checkpoint(2, model=model).wait()
-            record = run.checkpoints.read_manifest(ref).set
-            assert record is not None
-            assert set(restored.sessions.values()) <= set(record.sessions)
+            entry = run.checkpoints.read_manifest(ref).set
+            assert entry is not None
+            assert set(restored.sessions.values()) <= set(entry.sessions)
             again = run.restore_latest(model=model)
             assert again is not None
             assert again.set_id == ref.id

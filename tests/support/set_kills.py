@@ -264,11 +264,11 @@ class Rounds:
         assert head is not None, "HEAD is missing"
         assert head.id == restored.set_id, "HEAD is not healed"
         assert is_committed(ws.log, head, TRAINING)
-        record = run.checkpoints.read_manifest(head).set
-        assert record is not None
+        entry = run.checkpoints.read_manifest(head).set
+        assert entry is not None
         assert restored.progress == {"step": restored.step}
-        assert not set(record.sessions) & set(restored.later_sessions)
-        for name, stood in record.sessions.items():
+        assert not set(entry.sessions) & set(restored.later_sessions)
+        for name, stood in entry.sessions.items():
             line = list(ws.log.read_session(name))
             assert line[stood.step].digest == stood.event_digest, f"{name} was not rewound"
             rest = [one.prefix.kind for one in line[stood.step + 1 :]]
