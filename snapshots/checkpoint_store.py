@@ -235,24 +235,29 @@ class CheckpointStore:
         """
         return read_pointer(self._track_folder / "HEAD")
 
-    def point_head(self, ref: CheckpointRef, *, still: Callable[[], bool]) -> bool:
-        """Move HEAD to a kept checkpoint if `still` says so under the lock; whether it does.
+    def move_head(
+        self,
+        ref: CheckpointRef,
+        *,
+        still: Callable[[], bool] | None = None,
+        told: Callable[[], object] | None = None,
+    ) -> bool:
+        """Point HEAD at a kept checkpoint, wherever it was; whether it was done.
 
-        For a track of which a log decides: whoever may no longer speak for it leaves HEAD alone,
-        and whoever may moves it, wherever it was. Idempotent. Raises `CheckpointError` where the
-        checkpoint is not in place.
+        All of it under the folder's lock. First `still` is asked: where a log decides of the track,
+        whoever may no longer speak for it leaves HEAD alone. Then the checkpoint must be in place,
+        else `CheckpointError` is raised; and `told` is called: what it tells a log of the
+        checkpoint is true, as nobody takes that away meanwhile. What it raises leaves HEAD alone.
+        Idempotent.
         """
         with self.locked():
-            return still() and self._lead_head(ref)
-
-    def move_head(self, ref: CheckpointRef, told: Callable[[], object] | None = None) -> None:
-        """Point HEAD at a committed checkpoint, as for going back, once it is found in place.
-
-        `told` is called in between: what it tells a log of the checkpoint is true, as nobody takes
-        that away meanwhile. What it raises leaves HEAD alone.
-        """
-        with self.locked():
-            self._lead_head(ref, told)
+            if still is not None and not still():
+                return False
+            self.verify_in_place(self.read_manifest(ref))
+            if told is not None:
+                told()
+            write_pointer(self._track_folder / "HEAD", ref)
+        return True
 
     def pin(self, name: str, ref: CheckpointRef) -> None:
         """Keep a checkpoint under a name, which retention respects. Replaces an older pin."""
@@ -286,14 +291,6 @@ class CheckpointStore:
     def set_folder(self, ref: CheckpointRef) -> Path:
         """The folder of a checkpoint's manifest."""
         return self._track_folder / "sets" / f"{ref.training_step:012}-{ref.id}"
-
-    def _lead_head(self, ref: CheckpointRef, told: Callable[[], object] | None = None) -> bool:
-        """Under the lock: nothing of what HEAD names is taken away between looking and naming."""
-        self.verify_in_place(self.read_manifest(ref))
-        if told is not None:
-            told()
-        write_pointer(self._track_folder / "HEAD", ref)
-        return True
 
 
 def _make_place(store: CheckpointStore, manifest: Manifest) -> tuple[CheckpointRef, bytes]:

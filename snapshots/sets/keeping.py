@@ -100,7 +100,7 @@ class SetKeeper:
         self._trees, self._covered, self._previous = trees, entry.cut, ref.id
         still = partial(self._is_claimed_by, entry.attempt)
         with _committed(ref, "HEAD could not be moved to it"):
-            self._store.point_head(ref, still=still)
+            self._store.move_head(ref, still=still)
         with _committed(ref, "older ones could not be taken away"):
             self._let_go(still)
         return ref

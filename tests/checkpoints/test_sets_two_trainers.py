@@ -282,14 +282,14 @@ def test_stopped_between_the_log_and_head(
     older = ws.training(NAME)
     older.__enter__()
     ids = saved(older, 1, 2)
-    gate = Gate(monkeypatch, CheckpointStore, "point_head")
+    gate = Gate(monkeypatch, CheckpointStore, "move_head")
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(saved, older, 3)
         assert gate.reached.wait(WAIT_S)
         with other.training(NAME) as run:
             assert restored_step(run, ids[0]) == 1
             if newer_saves:
-                last = Gate(monkeypatch, CheckpointStore, "point_head")
+                last = Gate(monkeypatch, CheckpointStore, "move_head")
                 newer = ThreadPoolExecutor(1)
                 saving = newer.submit(saved, run, 33)
                 assert last.reached.wait(WAIT_S)
@@ -326,10 +326,10 @@ def test_stopped_before_it_takes_old_sets_away(
         ended = pool.submit(saved, older, 3)
         assert gate.reached.wait(WAIT_S)
 
-        def late(self: CheckpointStore, *arguments: Any) -> None:
+        def late(self: CheckpointStore, ref: Any, **asked: Any) -> bool:
             gate.open.set()
             ended.result(WAIT_S)
-            move_head(self, *arguments)
+            return move_head(self, ref, **asked)
 
         with other.training(NAME, config=KEEP_TWO) as run:
             monkeypatch.setattr(CheckpointStore, "move_head", late)
@@ -348,10 +348,10 @@ def test_retention_and_a_restore_of_one_trainer_take_turns(
         first, last = saved(run, 1, 2)
         move_head = CheckpointStore.move_head
 
-        def late(self: CheckpointStore, ref: Any, told: Any) -> None:
+        def late(self: CheckpointStore, ref: Any, **asked: Any) -> bool:
             if not noted:
                 (self.set_folder(ref) / "manifest.json").unlink()
-            move_head(self, ref, told)
+            return move_head(self, ref, **asked)
 
         monkeypatch.setattr(CheckpointStore, "move_head", late)
         if noted:

@@ -27,6 +27,7 @@ import examples.train_policy
 import replay.workspace
 import snapshots.checkpoint_store
 import snapshots.checkpoints.object_folder
+import snapshots.sets.keeping
 import snapshots.shard_saver
 import snapshots.shards.policy_keeper
 import snapshots.shards.set_restorer
@@ -40,14 +41,14 @@ POINTS: Final[dict[str, _Point]] = {
     "update": (examples.train_policy, "update", False),
     "publish": (snapshots.shards.policy_keeper, "record_publication", True),
     "published": (snapshots.shards.policy_keeper, "record_publication", False),
-    "begin": (snapshots.training_run, "begin_set", True),
-    "begun": (snapshots.training_run, "begin_set", False),
+    "begin": (snapshots.sets.keeping, "begin_set", True),
+    "begun": (snapshots.sets.keeping, "begin_set", False),
     "object": (snapshots.checkpoints.object_folder.ObjectFolder, "write_object", False),
     "objects": (snapshots.checkpoints.object_folder.ObjectFolder, "keep_objects", False),
     "manifest": (snapshots.checkpoint_store.CheckpointStore, "keep_manifest", False),
-    "commit": (snapshots.training_run, "commit_set", True),
-    "committed": (snapshots.training_run, "commit_set", False),
-    "head": (snapshots.checkpoint_store.CheckpointStore, "point_head", False),
+    "commit": (snapshots.sets.keeping, "commit_set", True),
+    "committed": (snapshots.sets.keeping, "commit_set", False),
+    "head": (snapshots.sets.keeping.SetKeeper, "_let_go", True),
     "restore": (snapshots.shards.trained.Trained, "load_from", True),
     "loaded": (snapshots.shards.trained.Trained, "load_from", False),
     "rewind": (snapshots.shards.set_restorer, "rewind_sessions", True),

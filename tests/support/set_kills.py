@@ -98,7 +98,7 @@ def arm(point: str) -> None:
     elif point == "committed":
         set_keeping.commit_set = _die
     elif point == "head":
-        CheckpointStore.point_head = _die  # type: ignore[method-assign, assignment]
+        CheckpointStore.move_head = _die  # type: ignore[method-assign, assignment]
     elif point == "retention":
         SetKeeper._let_go = _die  # type: ignore[method-assign, assignment]
     elif point == "in_retention":

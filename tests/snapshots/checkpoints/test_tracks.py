@@ -116,14 +116,14 @@ def test_kept_is_not_yet_the_head(tmp_path: Path) -> None:
     kept = store.keep_manifest(manifest._replace(id="kept", training_step=2))
     assert store.head() == first
     assert store.list_checkpoints() == [first, kept]
-    assert store.point_head(kept, still=lambda: True)
-    assert store.point_head(kept, still=lambda: True)  # As after a kill before what follows.
+    assert store.move_head(kept, still=lambda: True)
+    assert store.move_head(kept, still=lambda: True)  # As after a kill before what follows.
     assert store.head() == kept
     other = store.keep_manifest(manifest._replace(id="other", training_step=3))
-    assert not store.point_head(other, still=lambda: False)
+    assert not store.move_head(other, still=lambda: False)
     assert store.head() == kept
     with pytest.raises(CheckpointIncompleteError, match="is missing"):
-        store.point_head(other._replace(id="none"), still=lambda: True)
+        store.move_head(other._replace(id="none"), still=lambda: True)
 
 
 def test_what_a_log_is_told_of_a_checkpoint_is_in_place_then(tmp_path: Path) -> None:
@@ -138,20 +138,20 @@ def test_what_a_log_is_told_of_a_checkpoint_is_in_place_then(tmp_path: Path) -> 
             told.append(store.head())
 
         clearing: list[Future[Removed]] = []
-        store.move_head(refs[0], tell)
+        store.move_head(refs[0], told=tell)
         removed = clearing[0].result()
     assert told == [refs[3]]
     assert removed.checkpoints == (refs[1],)
     assert store.head() == refs[0]
     with pytest.raises(CheckpointIncompleteError, match="is missing"):
-        store.move_head(refs[1], tell)
+        store.move_head(refs[1], told=tell)
     assert told == [refs[3]], "nothing is told of what is gone"
 
     def refuse() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        store.move_head(refs[3], refuse)
+        store.move_head(refs[3], told=refuse)
     assert store.head() == refs[0]
 
 
