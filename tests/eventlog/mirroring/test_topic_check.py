@@ -231,18 +231,21 @@ def test_brokers_that_do_not_answer_are_told_at_the_deadline_and_reading_goes_on
 def test_who_never_reached_a_broker_is_told_soon_and_who_did_waits_as_long_as_ever(
     topic: FakeTopic, open_mirror: Callable[[], Mirror], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def waited_s(mirror: Mirror, **given: float) -> float:
+        with pytest.raises(LogUnavailableError, match=r"no broker answers \(waited ") as caught:
+            mirror.refresh(**given)
+        return float(caught.value.message.rpartition("(waited ")[2].removesuffix(" s)"))
+
     monkeypatch.setattr("eventlog.mirror.FIRST_ANSWER_S", 0.2)
-    monkeypatch.setattr("eventlog.mirror.REFRESH_S", 0.8)
+    monkeypatch.setattr("eventlog.mirror.REFRESH_S", 60.0)
     reached = open_mirror()
     reached.refresh()
     topic.is_down = True
-    with pytest.raises(LogUnavailableError, match=r"no broker answers \(waited 0\.[23] s\)"):
-        open_mirror().refresh()
-    with pytest.raises(LogUnavailableError, match=r"no broker answers \(waited 0\.[89] s\)"):
-        reached.refresh()
+    assert 0.2 <= waited_s(open_mirror()) < 30
     # Appends and claims name their own deadline.
-    with pytest.raises(LogUnavailableError, match=r"no broker answers \(waited 0\.[56] s\)"):
-        open_mirror().refresh(timeout_s=0.5)
+    assert 0.5 <= waited_s(open_mirror(), timeout_s=0.5) < 30
+    monkeypatch.setattr("eventlog.mirror.REFRESH_S", 0.8)
+    assert 0.8 <= waited_s(reached) < 30
 
 
 def test_brokers_that_come_back_in_time_are_waited_for(topic: FakeTopic, mirror: Mirror) -> None:
