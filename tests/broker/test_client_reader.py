@@ -112,8 +112,8 @@ def test_a_fetch_returns_when_only_a_marker_came(
         assert reader.fetch(0.1) == []
         transaction.abort()
         began = time.monotonic()
-        assert reader.fetch(20.0) == []
-        assert time.monotonic() - began < 10
+        assert reader.fetch(2 * S_MAX) == []
+        assert time.monotonic() - began < S_MAX
         assert reader.positions() == {0: 2}
 
 

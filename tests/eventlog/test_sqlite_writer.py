@@ -267,7 +267,7 @@ class TestBounds:
         begun = time.monotonic()
         with held_back(log), pytest.raises(LogUnavailableError, match="locked") as caught:
             append_all(log, [event])
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 60
         assert str(log.path) in caught.value.message
         append_all(log, [event])
         assert written(log, chain)

@@ -128,14 +128,14 @@ def test_a_thread_that_is_held_back_holds_back_no_other(topic: FakeTopic, mirror
     chain = EventChain(names[1])
     chain.seed(writer="w")
     with ThreadPoolExecutor(3) as pool:
-        stuck = [pool.submit(mirror.refresh, parts, timeout_s=20) for parts in (None, {0})]
+        stuck = [pool.submit(mirror.refresh, parts, timeout_s=120) for parts in (None, {0})]
         while topic.fetches < 3:
             time.sleep(0.001)
         for _ in range(5):
             topic.write([(names[1], chain.call().data)])
             start = time.monotonic()
             assert mirror.refresh({1}).end(1) == topic.end(1)
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 60
         assert not any(each.done() for each in stuck)
         opened.end("aborted")
         for each in stuck:
