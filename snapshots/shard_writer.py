@@ -346,23 +346,19 @@ def _manifest_of(
         tensors[name] = TensorEntry(
             dtype_name(stored.properties.dtype), tuple(stored.size), tuple(chunks), path
         )
-    rests = any(
-        part.base is not None
-        for tensor in tensors.values()
-        for chunk in tensor.chunks
-        for part in chunk.parts
-    )
-    return Manifest(
+    made = Manifest(
         id=ticket.id,
         training_step=ticket.step,
         world_size=ticket.world_size,
         created_ns=time.time_ns(),
         versions={"steplog": VERSION, "torch": str(torch.__version__)},
-        generation=ticket.generation if rests else 0,
-        ancestor=ticket.ancestor if rests else None,
+        generation=ticket.generation,
+        ancestor=ticket.ancestor,
         tensors=tensors,
         values=values,
     )
+    rests = any(one.part.base is not None for one in made.parts())
+    return made if rests else made._replace(generation=0, ancestor=None)
 
 
 def _written_at(written: dict[MetadataIndex, _Written], index: MetadataIndex) -> _Written:

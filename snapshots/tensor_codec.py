@@ -63,10 +63,6 @@ class EncodedPart(NamedTuple):
     encoding: Encoding
     pieces: Iterator[ReadableBuffer]
 
-    def data(self) -> bytes:
-        """All pieces as one; nothing is left of them."""
-        return b"".join(self.pieces)
-
 
 def encode_part(
     raw: ReadableBuffer, *, item_bytes: int, base: ReadableBuffer | None = None

@@ -4,7 +4,7 @@ Used by `steplog checkpoint check`. What two checkpoints share is read once in o
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from enum import StrEnum
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints.manifest import ITEM_BYTES, CheckpointRef, Part
+from snapshots.checkpoints.manifest import CheckpointRef, Part, TensorPart
 from snapshots.checkpoints.parts import PartReader
 
 
@@ -55,14 +55,6 @@ PENDING_PARTS_MAX: Final = 8
 """Parts that are read and not yet judged; each takes up to twice its raw bytes (16 MiB)."""
 
 
-class _Asked(NamedTuple):
-    """A part as the manifest has it."""
-
-    name: str
-    part: Part
-    item_bytes: int
-
-
 class CheckpointChecker:
     """Checks checkpoints one after the other, and remembers which parts were sound."""
 
@@ -97,10 +89,10 @@ class CheckpointChecker:
         self, reader: PartReader
     ) -> Generator[tuple[Part, CheckpointError | None], None, None]:
         """Every part in the manifest's order, and what is wrong with it."""
-        pending: deque[tuple[_Asked, Future[CheckpointError | None] | None]] = deque()
+        pending: deque[tuple[TensorPart, Future[CheckpointError | None] | None]] = deque()
         pool = ThreadPoolExecutor(THREADS)
         try:
-            for asked in _parts_of(reader):
+            for asked in reader.manifest.parts():
                 known = (asked.part, asked.item_bytes) in self._sound
                 pending.append((asked, None if known else pool.submit(_problem_of, reader, asked)))
                 if len(pending) == PENDING_PARTS_MAX:
@@ -111,7 +103,7 @@ class CheckpointChecker:
             pool.shutdown(cancel_futures=True)
 
     def _answer(
-        self, asked: _Asked, future: "Future[CheckpointError | None] | None"
+        self, asked: TensorPart, future: "Future[CheckpointError | None] | None"
     ) -> tuple[Part, CheckpointError | None]:
         problem = None if future is None else future.result()
         if problem is None and asked.part.base is None:
@@ -119,14 +111,7 @@ class CheckpointChecker:
         return asked.part, problem
 
 
-def _parts_of(reader: PartReader) -> Iterator[_Asked]:
-    for name, tensor in reader.manifest.tensors.items():
-        for chunk in tensor.chunks:
-            for part in chunk.parts:
-                yield _Asked(name, part, ITEM_BYTES[tensor.dtype])
-
-
-def _problem_of(reader: PartReader, asked: _Asked) -> CheckpointError | None:
+def _problem_of(reader: PartReader, asked: TensorPart) -> CheckpointError | None:
     try:
         reader.read_part(*asked)
     except CheckpointError as error:

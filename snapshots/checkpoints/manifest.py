@@ -76,6 +76,14 @@ class Part(NamedTuple):
     base: str | None = None
 
 
+class TensorPart(NamedTuple):
+    """A part with the tensor it is of, by name, and the bytes of one of its numbers."""
+
+    tensor: str
+    part: Part
+    item_bytes: int
+
+
 class Chunk(NamedTuple):
     """The block of a tensor from `offset`, of `shape`; its parts in C order."""
 
@@ -126,21 +134,22 @@ class Manifest(NamedTuple):
     values: Mapping[str, ValueEntry]
     set: SetEntry | None = None
 
-    def parts(self) -> Iterator[tuple[str, Part]]:
-        """Every part with its tensor's name."""
+    def parts(self) -> Iterator[TensorPart]:
+        """Every part, in the order of tensors and of their chunks."""
         for name, tensor in self.tensors.items():
+            item_bytes = ITEM_BYTES[tensor.dtype]
             for chunk in tensor.chunks:
                 for part in chunk.parts:
-                    yield name, part
+                    yield TensorPart(name, part, item_bytes)
 
     def objects(self) -> dict[StoredObject, str]:
         """Every object that its own parts lie in, each with one tensor that needs it."""
-        return {part.stored: name for name, part in self.parts()}
+        return {one.part.stored: one.tensor for one in self.parts()}
 
     @property
     def raw_bytes(self) -> int:
         """The bytes of all tensors, before any encoding."""
-        return sum(part.raw_bytes for _name, part in self.parts())
+        return sum(one.part.raw_bytes for one in self.parts())
 
 
 def check_id(value: str, what: str) -> str:
@@ -223,7 +232,7 @@ def decode_manifest(data: bytes) -> Manifest:
     )
     if (ancestor is None) != (made.generation == 0):
         refuse("its generation does not fit its ancestor")
-    if ancestor is None and any(part.base is not None for _name_, part in made.parts()):
+    if ancestor is None and any(one.part.base is not None for one in made.parts()):
         refuse("a part has a base, and the manifest no ancestor")
     return made
 

@@ -8,18 +8,17 @@ whoever checks a checkpoint. Needs no torch.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from hashlib import sha256
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import (
-    ITEM_BYTES,
     CheckpointRef,
     Manifest,
     Part,
     StoredObject,
+    TensorPart,
 )
 from snapshots.compression import ReadableBuffer
 from snapshots.tensor_codec import Encoding, decode_part
@@ -30,14 +29,6 @@ SHARED_BYTES_MAX: Final = 1 << 26
 """Bytes of objects that hold several parts, kept in memory while one reader is used."""
 
 
-class _Known(NamedTuple):
-    """A part, and how its bytes are to be read."""
-
-    name: str
-    part: Part
-    item_bytes: int
-
-
 class PartReader:
     """Reads parts of one checkpoint. Thread-safe."""
 
@@ -45,7 +36,7 @@ class PartReader:
         """Reads the ancestors' manifests too. Raises `CheckpointError` where one is not usable."""
         self._store = store
         self._line = [manifest, *_ancestors_of(store, manifest)]
-        self._indexes: list[dict[str | None, _Known]] = [_index_of(one) for one in self._line]
+        self._indexes: list[dict[str | None, TensorPart]] = [_index_of(one) for one in self._line]
         self._shared: OrderedDict[StoredObject, bytes] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -69,24 +60,14 @@ class PartReader:
 
         Raises `CheckpointError` naming tensor and object where they are not what was stored.
         """
-        raw = self._decode(_Known(name, part, item_bytes), above=0)
+        raw = self._decode(TensorPart(name, part, item_bytes), above=0)
         # An object that is the part, byte for byte, was compared as it was read.
         is_object = (part.encoding, part.stored.digest) == (Encoding.RAW, part.digest)
         if not is_object and sha256(raw).hexdigest() != part.digest:
             _refuse(name, part, "its bytes do not have their hash")
         return raw
 
-    def read_all(self) -> Iterator[CheckpointError]:
-        """Read every part of the checkpoint; say what is wrong with which."""
-        for name, tensor in self._line[0].tensors.items():
-            for chunk in tensor.chunks:
-                for part in chunk.parts:
-                    try:
-                        self.read_part(name, part, ITEM_BYTES[tensor.dtype])
-                    except CheckpointError as error:
-                        yield error
-
-    def _decode(self, known: _Known, *, above: int) -> ReadableBuffer:
+    def _decode(self, known: TensorPart, *, above: int) -> ReadableBuffer:
         name, part, item_bytes = known
         base = None
         if part.base is not None:
@@ -103,7 +84,7 @@ class PartReader:
         except CheckpointError as error:
             _refuse(name, part, error.message, error)
 
-    def _find_base(self, name: str, part: Part, above: int) -> tuple[_Known, int]:
+    def _find_base(self, name: str, part: Part, above: int) -> tuple[TensorPart, int]:
         held = (
             (index[part.base], above + 1 + up)
             for up, index in enumerate(self._indexes[above + 1 :])
@@ -163,14 +144,12 @@ def _ancestors_of(store: CheckpointStore, manifest: Manifest) -> list[Manifest]:
     return found
 
 
-def _index_of(manifest: Manifest) -> dict[str | None, _Known]:
+def _index_of(manifest: Manifest) -> dict[str | None, TensorPart]:
     # Where several parts have the same bytes, one that stands alone is read with less work.
-    index: dict[str | None, _Known] = {}
-    for name, tensor in manifest.tensors.items():
-        for chunk in tensor.chunks:
-            for part in chunk.parts:
-                if part.digest not in index or part.base is None:
-                    index[part.digest] = _Known(name, part, ITEM_BYTES[tensor.dtype])
+    index: dict[str | None, TensorPart] = {}
+    for one in manifest.parts():
+        if one.part.digest not in index or one.part.base is None:
+            index[one.part.digest] = one
     return index
 
 

@@ -26,8 +26,8 @@ def hash_folder(folder: str | os.PathLike[str]) -> AdoptedFolder:
         raise _unfit(root, f"{type(error).__name__}: {error}") from error
 
 
-def require_unchanged(adopted: AdoptedFolder) -> Path:
-    """The folder, if every file in it is what was adopted. Raises `CheckpointError` naming one."""
+def require_unchanged(adopted: AdoptedFolder) -> None:
+    """Raise `CheckpointError` naming a file of the folder that is not what was adopted."""
     found = hash_folder(adopted.folder)
     if found.files != adopted.files:
         changed = sorted({one.path for one in set(found.files) ^ set(adopted.files)})
@@ -35,7 +35,6 @@ def require_unchanged(adopted: AdoptedFolder) -> Path:
             f"the adopted folder {adopted.folder} has changed: {', '.join(changed[:4])}",
             hint="put the files back as they were, or restore another set",
         )
-    return Path(adopted.folder)
 
 
 def _files_below(root: Path) -> list[Path]:

@@ -49,8 +49,6 @@ class SetNote(NamedTuple):
 
     name: str
     ref: CheckpointRef
-    step: int
-    """The step of the note in the training session's line."""
 
 
 class BegunSet(NamedTuple):
@@ -164,5 +162,4 @@ def read_notes(log: EventLog, training: str) -> Iterator[SetNote]:
             continue
         event = decode_record(record)
         if isinstance(event.body, Annotated) and event.body.name in (KEPT, RESTORED):
-            ref = NoteFields(event).ref("id")
-            yield SetNote(event.body.name, ref, record.prefix.step)
+            yield SetNote(event.body.name, NoteFields(event).ref("id"))

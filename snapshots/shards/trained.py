@@ -66,8 +66,8 @@ class Trained(NamedTuple):
         made._require_own_names()
         return made
 
-    def to_tree(self, *, whole: bool = False) -> Tree:
-        """What is saved, nested. `whole`: sharded tensors are gathered first, in a collective."""
+    def to_tree(self) -> Tree:
+        """What is saved, nested."""
         tree = self._models_tree()
         if self.optimizers:
             names = self._parameter_names()
@@ -77,7 +77,7 @@ class Trained(NamedTuple):
             }
         if self.extra:
             tree[EXTRA] = {name: _plain_extra(one) for name, one in self.extra.items()}
-        return gathered(tree) if whole else tree
+        return tree
 
     def load_from(self, reader: ShardReader, ranks: Ranks) -> None:
         """Bring back what was saved of these; a collective.

@@ -13,10 +13,12 @@ import pytest
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints import object_folder, part_writer
+from snapshots.checkpoints.check import CheckpointChecker
+from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.object_folder import WrittenObject
 from snapshots.checkpoints.object_keeper import WAITING_MAX, ObjectKeeper
 from snapshots.checkpoints.part_writer import PACK_BYTES, PACKED_BYTES_MAX
-from snapshots.checkpoints.parts import PartReader, ancestry_of
+from snapshots.checkpoints.parts import ancestry_of
 from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
 
 CHANCE = random.Random(3)
@@ -42,13 +44,17 @@ def every_file(store: CheckpointStore) -> list[Path]:
     return sorted(path for path in store.folder.rglob("*") if path.is_file())
 
 
+def problems_of(store: CheckpointStore, ref: CheckpointRef) -> list[CheckpointError]:
+    return list(CheckpointChecker(lambda _bytes: None).check(store, ref).problems)
+
+
 def test_what_was_committed_is_read(store: CheckpointStore) -> None:
     ref = write_checkpoint(store, 7, TENSORS, values={"lr": b"\xc0"})
     assert store.head() == ref
     assert store.list_checkpoints() == [ref]
     assert read_checkpoint(store, ref) == TENSORS
     assert store.read_manifest(ref).values["lr"].data == b"\xc0"
-    assert list(PartReader(store, store.read_manifest(ref)).read_all()) == []
+    assert problems_of(store, ref) == []
 
 
 def test_the_folder_is_checked_by_any_tool(store: CheckpointStore) -> None:
@@ -64,7 +70,7 @@ def test_the_folder_is_checked_by_any_tool(store: CheckpointStore) -> None:
 
 def test_small_parts_share_an_object_and_equal_ones_their_place(store: CheckpointStore) -> None:
     manifest = store.read_manifest(write_checkpoint(store, 1, TENSORS))
-    stored = dict(manifest.parts())
+    stored = {one.tensor: one.part for one in manifest.parts()}
     assert stored["small"].stored == stored["zeros"].stored
     assert (stored["small"].start, stored["small"].length) == (
         stored["tied"].start,
@@ -89,7 +95,7 @@ def test_large_tensors_are_cut_into_parts(
 ) -> None:
     monkeypatch.setattr(part_writer, "PART_BYTES", 70_000)
     ref = write_checkpoint(store, 1, TENSORS)
-    parts = [part for name, part in store.read_manifest(ref).parts() if name == "noise"]
+    parts = [one.part for one in store.read_manifest(ref).parts() if one.tensor == "noise"]
     assert [part.raw_bytes for part in parts] == [70_000, 70_000, 60_000]
     assert read_checkpoint(store, ref) == TENSORS
 
@@ -129,7 +135,7 @@ def test_some_of_what_is_used_again_is_read_in_each_save(store: CheckpointStore)
         path.write_bytes(b"?" + path.read_bytes()[1:])
     for step in range(2, 400):
         write_checkpoint(store, step, tensors)
-        if not list(PartReader(store, store.read_manifest(store.find_checkpoint())).read_all()):
+        if not problems_of(store, store.find_checkpoint()):
             break
     assert 8 <= step < 399
 
@@ -180,8 +186,7 @@ def test_every_flipped_bit_is_found(store: CheckpointStore, seed: int) -> None:
         try:
             for ref in [*store.list_checkpoints(report=report.append), store.head()]:
                 assert ref is not None
-                store.read_manifest(ref)
-                report += PartReader(store, store.read_manifest(ref)).read_all()
+                report += problems_of(store, ref)
         except CheckpointError as error:
             report.append(error)
         path.write_bytes(data)
@@ -193,7 +198,7 @@ def test_every_flipped_bit_is_found(store: CheckpointStore, seed: int) -> None:
 
 def test_a_missing_and_a_short_object_are_named(store: CheckpointStore) -> None:
     ref = write_checkpoint(store, 1, TENSORS)
-    part = next(part for name, part in store.read_manifest(ref).parts() if name == "noise")
+    part = next(one.part for one in store.read_manifest(ref).parts() if one.tensor == "noise")
     path = store.objects.object_path(part.stored.digest)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="of tensor 'noise' is damaged"):

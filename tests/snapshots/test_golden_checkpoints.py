@@ -43,7 +43,7 @@ def test_a_frozen_checkpoint_is_read(checkpoint: str) -> None:
 
 
 def test_the_frozen_ones_show_every_encoding() -> None:
-    shown = {part.encoding for one in EXPECTED for _name, part in manifest_of(one).parts()}
+    shown = {each.part.encoding for one in EXPECTED for each in manifest_of(one).parts()}
     assert shown == set(Encoding)
 
 

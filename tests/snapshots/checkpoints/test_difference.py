@@ -128,7 +128,7 @@ def test_a_check_reads_what_two_share_once_and_says_all_that_is_wrong(
     assert {one.verdict for one in found} == {Soundness.OK}
     assert len(calls) == 4
     assert sum(done) == sum(one.bytes for one in found) == 3 * 4 * 70_000
-    parts = dict(store.read_manifest(refs[0]).parts())
+    parts = {one.tensor: one.part for one in store.read_manifest(refs[0]).parts()}
     store.objects.object_path(parts["t1"].stored.digest).unlink()
     store.objects.object_path(parts["t2"].stored.digest).write_bytes(b"")
     checked = CheckpointChecker(done.append).check(store, refs[2])

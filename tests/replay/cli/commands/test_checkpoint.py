@@ -44,7 +44,7 @@ def two(store: CheckpointStore) -> list[CheckpointRef]:
 
 
 def object_of(store: CheckpointStore, ref: CheckpointRef, tensor: str) -> Path:
-    parts = dict(store.read_manifest(ref).parts())
+    parts = {one.tensor: one.part for one in store.read_manifest(ref).parts()}
     return store.objects.object_path(parts[tensor].stored.digest)
 
 
