@@ -6,12 +6,11 @@
     handle.wait()                                 # or let the next save_async raise what it met
 
 One save at a time: one that would overlap is refused, in all ranks alike. Saves go through gloo
-groups of their own, so they never wait for, or take the place of, the training's collectives.
+groups of steplog's own, so they never wait for, or take the place of, the training's collectives.
 Imports torch, which steplog itself never needs.
 """
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -27,7 +26,7 @@ from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.save_handle import AS_ALONE, SaveEnds, SaveHandle
 from snapshots.shard_writer import THREADS, ShardWriter
-from snapshots.shards.ranks import COLLECTIVE_TIMEOUT_S, Ranks, own_group, pass_interrupt_on
+from snapshots.shards.ranks import COLLECTIVE_TIMEOUT_S, Group, Ranks, pass_interrupt_on
 from snapshots.shards.staging import Staging, State, require_kept_tensors
 
 
@@ -47,8 +46,13 @@ class ShardSaver:
         threads: int = THREADS,
         retention: Retention | None = None,
         timeout_s: float = COLLECTIVE_TIMEOUT_S,
+        ranks: Ranks | None = None,
     ) -> None:
-        """In a process group this is a collective: all its ranks make their saver together."""
+        """In a process group this is a collective: all its ranks make their saver together.
+
+        `ranks` are those of the training that this is a part of, with a timeout of their own; None
+        makes new ones.
+        """
         self._store = folder if isinstance(folder, CheckpointStore) else CheckpointStore(folder)
         self._delta = delta
         self._threads = threads
@@ -56,9 +60,11 @@ class ShardSaver:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="steplog-save")
         self._under_way: SaveHandle | None = None
         self._staging = Staging()
-        # Two: one for the thread that saves, one for the caller's, which asks all ranks.
-        self._saving_group = own_group(timeout_s)
-        self._ranks = Ranks(timeout_s)
+        self._ranks = Ranks(timeout_s) if ranks is None else ranks
+        # What the caller's thread asks and saves comes in one order on all ranks: one group is
+        # enough for all savers of a training. A save in the background talks meanwhile, on one rank
+        # earlier than on another: it has a group of its own, or each would take the other's turn.
+        self._background_group: Group = None
 
     def __enter__(self) -> "ShardSaver":
         return self
@@ -87,8 +93,7 @@ class ShardSaver:
         `checkpoint` as for `ShardWriter`; `ends` are rank 0's.
         """
         self.refuse_overlap(step)
-        writer = self._writer(step, checkpoint, ends)
-        return self._save(self._ready(state, step, ends, require_kept_tensors), writer, ends)
+        return self.save_in_turn(state, step, checkpoint, ends).wait()
 
     def save_async(
         self,
@@ -105,9 +110,31 @@ class ShardSaver:
         the background too.
         """
         self.refuse_overlap(step)
-        writer = self._writer(step, checkpoint, ends)
-        staged = self._ready(state, step, ends, self._staging.copy_state)
-        self._under_way = SaveHandle(step, self._pool.submit(self._save, staged, writer, ends))
+        return self.save_in_turn(state, step, checkpoint, ends, in_background=True)
+
+    def save_in_turn(
+        self,
+        state: State,
+        step: int,
+        checkpoint: str | None,
+        ends: SaveEnds,
+        *,
+        in_background: bool = False,
+    ) -> SaveHandle:
+        """`save` or `save_async`, for who has called `refuse_overlap` itself; a collective."""
+        writer = ShardWriter(
+            self._store,
+            step=step,
+            delta=self._delta,
+            threads=self._threads,
+            checkpoint=checkpoint,
+            commit=ends.commit,
+        )
+        ready = self._ready(state, step, ends, in_background=in_background)
+        if not in_background:
+            return SaveHandle.ended(self._save(ready, writer, ends, self._ranks.group))
+        saving = self._pool.submit(self._save, ready, writer, ends, self._background_group)
+        self._under_way = SaveHandle(step, saving)
         return self._under_way
 
     def close(self) -> None:
@@ -117,16 +144,6 @@ class ShardSaver:
         error = None if last is None else last.untold_error()
         if error is not None:
             raise error
-
-    def _writer(self, step: int, checkpoint: str | None, ends: SaveEnds) -> ShardWriter:
-        return ShardWriter(
-            self._store,
-            step=step,
-            delta=self._delta,
-            threads=self._threads,
-            checkpoint=checkpoint,
-            commit=ends.commit,
-        )
 
     def refuse_overlap(self, step: int) -> None:
         """Raise, in all ranks alike, what `save_async` would raise before it begins. A collective.
@@ -156,35 +173,39 @@ class ShardSaver:
         if untold is not None:
             raise untold
 
-    def _ready(
-        self, state: State, step: int, ends: SaveEnds, made: Callable[[State], State]
-    ) -> State:
+    def _ready(self, state: State, step: int, ends: SaveEnds, *, in_background: bool) -> State:
         """What is to be saved, once every rank has it: none must wait for one that failed."""
+        taken = self._staging.copy_state if in_background else require_kept_tensors
         try:
-            return self._ranks.agree(lambda: made(_plain_state(state)))
+            ready = self._ranks.agree(lambda: taken(_plain_state(state)))
+            if in_background and self._background_group is None:
+                self._background_group = self._ranks.another_group()
+            return ready
         except BaseException as error:
             ends.give_up()
             if isinstance(error, SteplogError):
                 raise _failed_save(step, error) from error
             raise
 
-    def _save(self, state: State, writer: ShardWriter, ends: SaveEnds) -> CheckpointRef:
+    def _save(
+        self, state: State, writer: ShardWriter, ends: SaveEnds, group: Group
+    ) -> CheckpointRef:
         try:
-            return self._saved(state, writer)
+            return self._saved(state, writer, group)
         except BaseException:
             writer.abandon()
             ends.give_up()
             raise
 
-    def _saved(self, state: State, writer: ShardWriter) -> CheckpointRef:
+    def _saved(self, state: State, writer: ShardWriter, group: Group) -> CheckpointRef:
         try:
-            save(dict(state), storage_writer=writer, process_group=self._saving_group)
+            save(dict(state), storage_writer=writer, process_group=group)
         except CheckpointException as error:
             pass_interrupt_on(error, self._ranks.rank)
             raise _failed_save(writer.step, failure_of(error)) from error
         except RuntimeError as error:  # of the group itself: what a rank raises comes wrapped
             raise _silent_rank(writer.step, error) from error
-        ref = self._told(writer)
+        ref = _told(writer, group)
         if writer.committed is not None and self._retention is not None:
             try:
                 apply_retention(self._store, self._retention)
@@ -197,16 +218,17 @@ class ShardSaver:
                 ) from error
         return ref
 
-    def _told(self, writer: ShardWriter) -> CheckpointRef:
-        """What rank 0 committed, in every rank."""
-        told = [writer.committed]
-        if self._saving_group is not None:
-            try:
-                dist.broadcast_object_list(told, src=0, group=self._saving_group)
-            except RuntimeError as error:
-                raise _silent_rank(writer.step, error) from error
-        assert told[0] is not None, "rank 0 has committed"
-        return told[0]
+
+def _told(writer: ShardWriter, group: Group) -> CheckpointRef:
+    """What rank 0 committed, in every rank."""
+    told = [writer.committed]
+    if group is not None:
+        try:
+            dist.broadcast_object_list(told, src=0, group=group)
+        except RuntimeError as error:
+            raise _silent_rank(writer.step, error) from error
+    assert told[0] is not None, "rank 0 has committed"
+    return told[0]
 
 
 def _silent_rank(step: int, error: Exception) -> CheckpointError:

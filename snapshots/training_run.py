@@ -112,20 +112,18 @@ class TrainingRun(TrainingPolicies):
         from snapshots.shards.set_restorer import SetRestorer
         from snapshots.shards.set_saver import SetSaver
 
-        threads, timeout_s = self._config.num_async_workers, self._config.timeout_s
-        log, ranks = self._log, Ranks(timeout_s)
+        threads = self._config.num_async_workers
+        log, ranks = self._log, Ranks(self._config.timeout_s)
         self._ranks = ranks
         self._attempt = ranks.ask(lambda: self._claim(ends))
-        self._saver = ShardSaver(self._store, threads=threads, timeout_s=timeout_s)
+        self._saver = ShardSaver(self._store, threads=threads, ranks=ranks)
         ends.push(self._saver)
         self._restorer = SetRestorer(log, self._store, self._name, ranks)
         self._sets = SetSaver(
             log, ranks, self._saver, self._keeper, self._finder, self._rules, self._recorder
         )
         policies = CheckpointStore(self._place.folder, track_of_policies(self._name))
-        self._policies = PolicyKeeper(
-            log, policies, self._name, ranks, threads=threads, timeout_s=timeout_s
-        )
+        self._policies = PolicyKeeper(log, policies, self._name, ranks, threads=threads)
         ends.callback(self._policies.close)
 
     def __exit__(

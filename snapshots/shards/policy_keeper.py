@@ -37,20 +37,13 @@ class PolicyKeeper:
     """
 
     def __init__(
-        self,
-        log: EventLog,
-        store: CheckpointStore,
-        training: str,
-        ranks: Ranks,
-        *,
-        threads: int,
-        timeout_s: float,
+        self, log: EventLog, store: CheckpointStore, training: str, ranks: Ranks, *, threads: int
     ) -> None:
         """`store` is the training's track of policy versions."""
         self._notes = PolicyNotes(log, training)
         self._store = store
         self._ranks = ranks
-        self._saver = ShardSaver(store, delta=True, threads=threads, timeout_s=timeout_s)
+        self._saver = ShardSaver(store, delta=True, threads=threads, ranks=ranks)
 
     def publish(self, version: int, model: object, recorder: SessionRecorder | None) -> str:
         """Keep the model as this version, and note it in the training session; its label.

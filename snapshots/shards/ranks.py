@@ -18,6 +18,8 @@ COLLECTIVE_TIMEOUT_S: Final = 600.0
 """A rank that waits so long for the others gives up instead of hanging."""
 
 T = TypeVar("T")
+Group = dist.ProcessGroup | None
+"""Where ranks meet; None where there is one rank, by itself."""
 
 
 class Ranks:
@@ -25,7 +27,8 @@ class Ranks:
 
     def __init__(self, timeout_s: float = COLLECTIVE_TIMEOUT_S) -> None:
         """In a process group this is a collective: all its ranks make theirs together."""
-        self.group = own_group(timeout_s)
+        self._timeout_s = timeout_s
+        self.group = _new_group(timeout_s)
         self.rank = 0 if self.group is None else dist.get_rank()
         self.world_size = 1 if self.group is None else dist.get_world_size()
 
@@ -86,6 +89,10 @@ class Ranks:
             raise _silence(error) from error
         return found
 
+    def another_group(self) -> Group:
+        """A group of the same ranks for a thread that talks while another does; a collective."""
+        return None if self.group is None else _new_group(self._timeout_s)
+
     def _send(self, told: list[tuple[T | None, SteplogError | None]]) -> None:
         try:
             dist.broadcast_object_list(told, src=0, group=self.group)
@@ -93,11 +100,13 @@ class Ranks:
             raise _silence(error) from error
 
 
-def own_group(timeout_s: float) -> dist.ProcessGroup | None:
-    """A new gloo group of all ranks; None where there is no process group."""
+def _new_group(timeout_s: float) -> Group:
     if not (dist.is_available() and dist.is_initialized()):
         return None
-    group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+    try:
+        group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+    except RuntimeError as error:
+        raise _silence(error) from error
     return group if isinstance(group, dist.ProcessGroup) else None
 
 

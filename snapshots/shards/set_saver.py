@@ -68,9 +68,9 @@ class SetSaver:
         for owner, made, entry in begun:
             commit = partial(self._keeper.commit, owner, made, entry)
             ends = SaveEnds(commit, partial(self._keeper.give_up, made))
-        if request.in_background:
-            return self._saver.save_async(tree, step=step, checkpoint=set_id, ends=ends)
-        return SaveHandle.ended(self._saver.save(tree, step=step, checkpoint=set_id, ends=ends))
+        return self._saver.save_in_turn(
+            tree, step, set_id, ends, in_background=request.in_background
+        )
 
     def _asked_sessions(self, request: SetRequest) -> list[str] | None:
         given = request.sessions

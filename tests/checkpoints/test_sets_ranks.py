@@ -19,6 +19,11 @@ def test_a_set_of_four_ranks_is_restored_by_others_bit_for_bit(tmp_path: Path) -
     run_scenarios("set_ranks", "reshard", tmp_path)
 
 
+def test_a_version_is_published_while_a_set_is_saved(tmp_path: Path) -> None:
+    """The ranks of a training met in five groups, and each save asked them twice."""
+    run_scenarios("set_ranks", "beside", tmp_path)
+
+
 def test_wrapped_and_gathered_models(tmp_path: Path) -> None:
     run_scenarios("set_ranks", "gathered,wrapped", tmp_path)
 

@@ -6,6 +6,7 @@ As tests/support/torch_ranks.py, whose worlds it forks: torch is loaded once.
 import os
 import random
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -21,11 +22,13 @@ from torch.nn.parallel import DistributedDataParallel
 from eventlog.errors import CheckpointError, FencedError, ReshardError, SteplogError
 from eventlog.log import SessionFilter
 from replay.workspace import Workspace, open_workspace
-from snapshots import shard_saver  # noqa: F401  (once here too)
+from snapshots import shard_saver
 from snapshots.checkpoint_config import CheckpointConfig
+from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.sample_order import SampleOrder
 from snapshots.sets.journal import CHECKPOINT
+from snapshots.sets.keeping import SetKeeper
 from snapshots.training_run import TrainingRun
 from tests.support.set_toy import Toy, toy_at
 from tests.support.torch_ranks import LOAD_WORLDS, SAVE_WORLD, _model, _state, _whole, run_world
@@ -385,7 +388,53 @@ def wrapped(folder: Path) -> None:
     run_world(1, folder, load_rank)
 
 
+def beside(folder: Path) -> None:
+    """A version is published while a set is saved in the background; two groups in all."""
+
+    def rank_of(rank: int) -> None:
+        gate, toy = threading.Event(), Toy()
+        groups = counted(dist, "new_group")
+        asked = counted(shard_saver.ShardSaver, "refuse_overlap")
+        commit = SetKeeper.commit
+
+        def wait(*given: Any) -> CheckpointRef:
+            assert gate.wait(TIMEOUT_S)
+            return commit(*given)
+
+        with open_workspace(folder / "ws") as ws, training(ws, async_save=True) as run:
+            assert len(groups) == 1
+            toy.advance()
+            run.checkpoint(1, **toy.objects()).wait(TIMEOUT_S)
+            SetKeeper.commit = wait  # type: ignore[method-assign, assignment]
+            toy.advance()
+            handle = run.checkpoint(2, **toy.objects())
+            assert len(asked) == 2, "the ranks were asked twice"
+            assert run.publish_policy(2, toy.model) == "2"
+            assert not handle.done
+            dist.barrier()
+            gate.set()
+            assert handle.wait(TIMEOUT_S).training_step == 2
+            run.checkpoint(3, **toy.objects()).wait(TIMEOUT_S)
+            assert len(groups) == 2
+
+    run_world(2, folder, rank_of)
+
+
+def counted(owner: Any, name: str) -> list[str]:
+    """One entry for each call of it from now on, in this process."""
+    real = getattr(owner, name)
+    calls: list[str] = []
+
+    def call(*given: Any, **named: Any) -> Any:
+        calls.append(name)
+        return real(*given, **named)
+
+    setattr(owner, name, call)
+    return calls
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {
+    "beside": beside,
     "fenced": fenced,
     "full_disk": full_disk,
     "gathered": gathered,
