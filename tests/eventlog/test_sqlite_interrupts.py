@@ -11,7 +11,7 @@ from tests.support.processes import finish, python_script
 
 TRACED = """
 import faulthandler, sys, threading
-faulthandler.dump_traceback_later(60, exit=True)
+faulthandler.dump_traceback_later(240, exit=True)
 from eventlog.sqlite_log import SqliteLog
 from tests.support.recorded import append_all, data_of, seeded_chain
 
