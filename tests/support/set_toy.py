@@ -20,6 +20,7 @@ import torch
 from eventlog.errors import FencedError, SteplogError
 from eventlog.recorder import SessionRecorder
 from replay.workspace import Workspace, open_workspace
+from snapshots.training_run import TrainingRun
 from tests.support.torch_states import fingerprint
 
 TRAINING = "run/1"
@@ -58,6 +59,21 @@ class Toy:
     def seen(self) -> str:
         """Every bit of it, as one digest."""
         return toy_digest(self)
+
+
+def play(session: SessionRecorder, calls: int = 1) -> None:
+    """So many calls and their returns."""
+    for _ in range(calls):
+        call = session.record_tool_call("add", {})
+        n = session.step
+        session.record_tool_return(call, n, state={"n": n})
+
+
+def save_at(run: TrainingRun, toy: Toy, step: int, **more: Any) -> str:
+    """Train the toy up to the step, and keep a set of it; its id."""
+    while toy.step < step:
+        toy.advance()
+    return run.checkpoint(step, **toy.objects(), **more).wait(30).id
 
 
 def toy_digest(toy: Toy) -> str:
