@@ -13,10 +13,8 @@ from typing import Any, Final
 
 from eventlog.errors import ConfigError
 from snapshots.checkpoint_retention import KEEP_LAST_MIN, Retention
+from snapshots.checkpoints.limits import COLLECTIVE_TIMEOUT_S, THREADS, THREADS_MAX
 from snapshots.save_schedule import SaveSchedule
-
-WORKERS_MAX: Final = 64
-"""Threads that encode for one rank: beyond this they only wait for each other."""
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "async_mode": "async_save",
@@ -52,11 +50,11 @@ class CheckpointConfig:
 
     save_interval: int | Sequence[Sequence[int]] = 500
     async_save: bool = False
-    num_async_workers: int = 4
+    num_async_workers: int = THREADS
     keep_last_n: int | None = 10
     keep_every: int | None = None
     dist_checkpoint: bool = True
-    timeout_s: float = 600.0
+    timeout_s: float = COLLECTIVE_TIMEOUT_S
 
     def __post_init__(self) -> None:
         phases = SaveSchedule(self.save_interval).phases
@@ -65,7 +63,7 @@ class CheckpointConfig:
             object.__setattr__(self, "save_interval", phases)
         _require_flag("async_save", self.async_save)
         _require_flag("dist_checkpoint", self.dist_checkpoint)
-        _require_count("num_async_workers", self.num_async_workers, 1, WORKERS_MAX)
+        _require_count("num_async_workers", self.num_async_workers, 1, THREADS_MAX)
         if self.keep_last_n is not None:
             _require_count("keep_last_n", self.keep_last_n, KEEP_LAST_MIN, none="keeps all")
         if self.keep_every is not None:

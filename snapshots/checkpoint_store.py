@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
@@ -46,10 +46,6 @@ from snapshots.checkpoints.pointers import (
 )
 from snapshots.checkpoints.saved_again import saved_last
 from snapshots.checkpoints.tracks import check_track, is_track
-
-STEP_MAX: Final = 10**12 - 1
-"""Largest training step: it stands in a folder's name with 12 digits."""
-
 
 Report: TypeAlias = Callable[[CheckpointError], None]
 

@@ -35,6 +35,7 @@ from torch.futures import Future
 from eventlog.canonical import decode
 from eventlog.errors import CheckpointError, SteplogError
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.limits import PENDING_PER_THREAD, THREADS, THREADS_MAX
 from snapshots.checkpoints.manifest import (
     ITEM_BYTES,
     CheckpointRef,
@@ -44,9 +45,7 @@ from snapshots.checkpoints.manifest import (
     TensorEntry,
     check_id,
 )
-from snapshots.checkpoints.part_writer import PENDING_PARTS_MAX
 from snapshots.checkpoints.parts import PartReader
-from snapshots.shard_writer import THREADS, THREADS_MAX
 from snapshots.shards.tensor_bytes import bytes_view, dtype_name, dtype_of
 
 
@@ -165,7 +164,7 @@ class ShardReader(StorageReader):
             try:
                 for (name, offset), items in by_chunk.items():
                     begun.append(self._begin_chunk(name, offset, items, pool))
-                    while sum(len(one.parts) for one in begun) > self._threads * PENDING_PARTS_MAX:
+                    while sum(len(one.parts) for one in begun) > self._threads * PENDING_PER_THREAD:
                         self._end_chunk(begun.popleft(), planner)
                 while begun:
                     self._end_chunk(begun.popleft(), planner)

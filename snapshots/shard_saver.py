@@ -23,10 +23,11 @@ from torch.distributed.checkpoint.stateful import Stateful
 from eventlog.errors import CheckpointError, SteplogError
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.limits import COLLECTIVE_TIMEOUT_S, THREADS
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.save_handle import AS_ALONE, SaveEnds, SaveHandle
-from snapshots.shard_writer import THREADS, ShardWriter
-from snapshots.shards.ranks import COLLECTIVE_TIMEOUT_S, Group, Ranks, pass_interrupt_on
+from snapshots.shard_writer import ShardWriter
+from snapshots.shards.ranks import Group, Ranks, pass_interrupt_on
 from snapshots.shards.staging import Staging, State, require_kept_tensors
 
 

@@ -26,9 +26,11 @@ from torch.futures import Future
 
 from eventlog.canonical import encode
 from eventlog.errors import CheckpointError, ValueNotEncodableError
+from eventlog.training_facts import TRAINING_STEP_MAX
 from eventlog.version import VERSION
-from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
+from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.generations import WHOLE, next_rest
+from snapshots.checkpoints.limits import THREADS, THREADS_MAX
 from snapshots.checkpoints.manifest import (
     NAME_CHARACTERS_MAX,
     VALUE_BYTES_MAX,
@@ -44,10 +46,6 @@ from snapshots.checkpoints.part_writer import PartWriter
 from snapshots.checkpoints.parts import PartReader
 from snapshots.save_handle import Commit
 from snapshots.shards.tensor_bytes import bytes_of, dtype_name
-
-THREADS: Final = 4
-"""Threads that encode, hash and write, for each rank; while some wait for the disk, others work."""
-THREADS_MAX: Final = 64
 
 _logger: Final = logging.getLogger("steplog.checkpoints")
 
@@ -103,8 +101,8 @@ class ShardWriter(StorageWriter):
         commit: Commit | None = None,
     ) -> None:
         """Touches no file. Raises `ValueError` where an argument is out of range."""
-        if not 0 <= step <= STEP_MAX:
-            raise ValueError(f"step must be 0 to {STEP_MAX}, not {step}")
+        if not 0 <= step <= TRAINING_STEP_MAX:
+            raise ValueError(f"step must be 0 to {TRAINING_STEP_MAX}, not {step}")
         if not 1 <= threads <= THREADS_MAX:
             raise ValueError(f"threads must be 1 to {THREADS_MAX}, not {threads}")
         self._store = folder if isinstance(folder, CheckpointStore) else CheckpointStore(folder)

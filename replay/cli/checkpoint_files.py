@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from eventlog.training_facts import TRAINING_STEP_MAX
 from replay.cli.checkpoint_place import (
     REF_HELP,
     FolderOption,
@@ -20,7 +21,7 @@ from replay.cli.checkpoint_place import (
 from replay.cli.opened import opened
 from replay.cli.output import Output
 from replay.cli.value_text import bytes_text
-from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
+from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.file_faults import is_there
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.interchange.export import Exported, export_checkpoint
@@ -103,7 +104,8 @@ def import_files(
         typer.Argument(metavar="PATH", help="A folder, or files of safetensors."),
     ],
     step: Annotated[
-        int, typer.Option(min=0, max=STEP_MAX, metavar="N", help="The step of the training.")
+        int,
+        typer.Option(min=0, max=TRAINING_STEP_MAX, metavar="N", help="The step of the training."),
     ],
     format: Annotated[
         Literal["auto", "safetensors", "dcp"],

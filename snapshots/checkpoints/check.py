@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.limits import THREADS
 from snapshots.checkpoints.manifest import CheckpointRef, Part, TensorPart
 from snapshots.checkpoints.parts import PartReader
 
@@ -49,8 +50,6 @@ class CheckedCheckpoint(NamedTuple):
 
 PROBLEMS_MAX: Final = 1000
 """Problems of one checkpoint that are told; reading goes no further then."""
-THREADS: Final = 4
-"""Threads that read, decode and hash: all three leave the interpreter's lock alone."""
 PENDING_PARTS_MAX: Final = 8
 """Parts that are read and not yet judged; each takes up to twice its raw bytes (16 MiB)."""
 

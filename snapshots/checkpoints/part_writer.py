@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.limits import PENDING_PER_THREAD
 from snapshots.checkpoints.manifest import Chunk, Part
 from snapshots.checkpoints.object_keeper import ObjectKeeper
 from snapshots.checkpoints.parts import PartReader
@@ -32,8 +33,6 @@ PACK_BYTES: Final = 1 << 23
 """A shared object is written when it has so many bytes."""
 READ_ONE_IN: Final = 16
 """Of the objects that are used again, so many are read and re-hashed in one save: one in 16."""
-PENDING_PARTS_MAX: Final = 4
-"""Parts that wait, for each thread: bounds the memory that copies of tensors take."""
 
 _logger: Final = logging.getLogger("steplog.checkpoints")
 
@@ -69,7 +68,7 @@ class PartWriter:
         self._head = head
         self._ancestor = ancestor
         self._pending: deque[Future[None]] = deque()
-        self._pending_max = threads * PENDING_PARTS_MAX
+        self._pending_max = threads * PENDING_PER_THREAD
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steplog-shard")
         self._keeper = ObjectKeeper(store.objects)
         self._pack: list[_Packed] = []

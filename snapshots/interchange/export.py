@@ -21,6 +21,7 @@ from eventlog.errors import CheckpointError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.chunk_layout import Block, check_cover, runs_of, spacing_of
 from snapshots.checkpoints.file_faults import os_errors_told
+from snapshots.checkpoints.limits import PENDING_PER_THREAD, THREADS
 from snapshots.checkpoints.manifest import (
     ITEM_BYTES,
     CheckpointRef,
@@ -28,7 +29,6 @@ from snapshots.checkpoints.manifest import (
     Part,
     TensorEntry,
 )
-from snapshots.checkpoints.part_writer import PENDING_PARTS_MAX
 from snapshots.checkpoints.parts import PartReader
 from snapshots.interchange.placed_file import PlacedFile
 from snapshots.interchange.safetensors_file import lay_out, tensor_bytes
@@ -37,8 +37,6 @@ Layout = Literal["safetensors", "huggingface"]
 
 SHARD_BYTES_MAX: Final = 5_000_000_000
 """Bytes of tensors in one file of the layout huggingface; a larger tensor has a file of its own."""
-THREADS: Final = 4
-"""Threads that read, compare and write."""
 INDEX_NAME: Final = "model.safetensors.index.json"
 """Where the layout huggingface says which tensor is in which file."""
 ONE_FILE_NAME: Final = "model.safetensors"
@@ -223,7 +221,7 @@ def _write_file(
                 for name, place in header.tensors.items():
                     at = header.data_start + place.start
                     for piece in _pieces_of(held[name]):
-                        while len(pending) >= THREADS * PENDING_PARTS_MAX:
+                        while len(pending) >= THREADS * PENDING_PER_THREAD:
                             pending.popleft().result()
                         pending.append(
                             pool.submit(

@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from secrets import token_hex
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from eventlog.canonical import encode
 from eventlog.errors import CheckpointError, ValueNotEncodableError
+from eventlog.training_facts import TRAINING_STEP_MAX
 from eventlog.version import VERSION
-from snapshots.checkpoint_store import STEP_MAX, CheckpointStore
+from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.chunk_layout import Block, check_cover
 from snapshots.checkpoints.fields import Path
+from snapshots.checkpoints.limits import THREADS
 from snapshots.checkpoints.manifest import (
     NAME_CHARACTERS_MAX,
     CheckpointRef,
@@ -31,9 +33,6 @@ from snapshots.checkpoints.manifest import (
 from snapshots.checkpoints.part_writer import PartWriter
 from snapshots.checkpoints.parts import PartReader
 from snapshots.interchange.safetensors_file import tensor_bytes
-
-THREADS: Final = 4
-"""Threads that compress, hash and write."""
 
 
 class Imported(NamedTuple):
@@ -60,8 +59,8 @@ class ImportWriter:
     def __init__(self, store: CheckpointStore, *, step: int, versions: Mapping[str, str]) -> None:
         """`versions` are kept beside steplog's own. Raises `ValueError` for a step out of range,
         `CheckpointError` where the store cannot be read."""
-        if not 0 <= step <= STEP_MAX:
-            raise ValueError(f"step must be 0 to {STEP_MAX}, not {step}")
+        if not 0 <= step <= TRAINING_STEP_MAX:
+            raise ValueError(f"step must be 0 to {TRAINING_STEP_MAX}, not {step}")
         self._store = store
         self._step = step
         self._versions = {"steplog": VERSION, **versions}

@@ -7,15 +7,13 @@ torch, which steplog itself never needs.
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 
 from eventlog.errors import CheckpointError, SteplogError
-
-COLLECTIVE_TIMEOUT_S: Final = 600.0
-"""A rank that waits so long for the others gives up instead of hanging."""
+from snapshots.checkpoints.limits import COLLECTIVE_TIMEOUT_S
 
 T = TypeVar("T")
 Group = dist.ProcessGroup | None

@@ -11,9 +11,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
 
 from eventlog.errors import CheckpointError, ConfigError  # noqa: E402
+from eventlog.training_facts import TRAINING_STEP_MAX  # noqa: E402
 from replay.workspace import open_workspace  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
-from snapshots.checkpoint_store import STEP_MAX, CheckpointStore  # noqa: E402
+from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.interchange.import_writer import ImportedTensor, ImportWriter  # noqa: E402
 from snapshots.save_handle import SaveEnds  # noqa: E402
 from snapshots.shard_saver import ShardSaver  # noqa: E402
@@ -115,9 +116,9 @@ def test_versions_are_published_up_to_what_a_checkpoint_takes(tmp_path: Path) ->
     """0 to 2**53 was promised, and 10**12 was a ValueError of the writer's."""
     with open_workspace(tmp_path) as ws, ws.training("run") as run:
         model = torch.nn.Linear(2, 2)
-        assert run.publish_policy(STEP_MAX, model) == str(STEP_MAX)
-        for beyond in (STEP_MAX + 1, 2**53):
-            with pytest.raises(ConfigError, match=f"0 to {STEP_MAX}, not {beyond}"):
+        assert run.publish_policy(TRAINING_STEP_MAX, model) == str(TRAINING_STEP_MAX)
+        for beyond in (TRAINING_STEP_MAX + 1, 2**53):
+            with pytest.raises(ConfigError, match=f"0 to {TRAINING_STEP_MAX}, not {beyond}"):
                 run.publish_policy(beyond, model)
 
 

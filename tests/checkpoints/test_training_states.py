@@ -15,11 +15,8 @@ from torch.optim import lr_scheduler as schedulers  # noqa: E402
 
 from eventlog.canonical import decode, encode  # noqa: E402
 from eventlog.errors import StateError, ValueNotEncodableError  # noqa: E402
-from snapshots.checkpoint_config import WORKERS_MAX, CheckpointConfig  # noqa: E402
 from snapshots.random_state import capture_random, reseeded, restore_random  # noqa: E402
 from snapshots.sample_order import SampleOrder  # noqa: E402
-from snapshots.shard_writer import THREADS, THREADS_MAX  # noqa: E402
-from snapshots.shards.ranks import COLLECTIVE_TIMEOUT_S  # noqa: E402
 from snapshots.training_state import (  # noqa: E402
     capture_training_state,
     decode_training_state,
@@ -31,7 +28,6 @@ from tests.support.sources import ROOT  # noqa: E402
 FRESH = """
 from pathlib import Path
 from eventlog.canonical import decode, encode
-from snapshots.checkpoint_config import WORKERS_MAX, CheckpointConfig  # noqa: E402
 from snapshots.random_state import restore_random
 value = decode(Path("state").read_bytes())
 import torch
@@ -160,6 +156,7 @@ def rates(optimizer: Any, scheduler: Any, steps: int) -> list[float]:
     return found
 
 
+@pytest.mark.filterwarnings("ignore:The epoch parameter in:UserWarning")  # SequentialLR's own, 2.6
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_scheduler_goes_on_exactly(name: str) -> None:
     optimizer, scheduler = training(MAKERS[name])
@@ -329,9 +326,3 @@ def test_a_stateful_loader_resumed_three_times_in_one_epoch(name: str) -> None:
         seen += [(next(batches), torch.rand(1).item()) for _ in range(steps)]
     assert seen == whole
     assert next(batches, None) is None
-
-
-def test_the_settings_default_to_what_the_writer_takes() -> None:
-    config = CheckpointConfig()
-    assert (config.num_async_workers, WORKERS_MAX) == (THREADS, THREADS_MAX)
-    assert config.timeout_s == COLLECTIVE_TIMEOUT_S
