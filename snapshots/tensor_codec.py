@@ -13,14 +13,14 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, SnapshotError
-from snapshots.checkpoints.sparse_items import (
+from snapshots.compression import ReadableBuffer, read_bare, write_dense, write_sparse
+from snapshots.sparse_items import (
     WIDTHS,
     SparseItems,
     change_items,
     find_items,
     gaps_bytes_max,
 )
-from snapshots.compression import ReadableBuffer, read_bare, write_dense, write_sparse
 
 BLOCK_BYTES: Final = 1 << 20
 """Raw bytes whose planes are stored together: they stay in a processor's cache."""

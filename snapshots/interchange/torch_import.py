@@ -126,4 +126,12 @@ def _bytes_of(name: str, item: ItemTensor) -> memoryview:
             hint="pip install 'steplog[torch]'",
             tensor=name,
         ) from error
-    return arrange(name, item)
+    return arrange(
+        name,
+        item.memory,
+        dtype=item.dtype,
+        shape=item.shape,
+        strides=item.strides,
+        start=item.start,
+        marks=item.marks,
+    )

@@ -179,6 +179,19 @@ def test_no_module_is_in_a_circle() -> None:
         pytest.fail("a circle of imports: " + " -> ".join(reversed(error.args[1])))
 
 
+def test_no_room_is_in_a_circle() -> None:
+    """A room is a folder in a package; what stands beside the rooms is in none."""
+    graph: dict[str, set[str]] = {}
+    for one in all_imports():
+        rooms = [name.rpartition(".")[0] for name in (one.importer, one.imported)]
+        if all("." in room and _top(room) in PACKAGES for room in rooms) and rooms[0] != rooms[1]:
+            graph.setdefault(rooms[0], set()).add(rooms[1])
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail("a circle of rooms: " + " -> ".join(reversed(error.args[1])))
+
+
 def test_names_come_from_the_module_that_defines_them() -> None:
     through_a_face = [
         f"{one.place} takes {one.taken} from the package {one.imported}"

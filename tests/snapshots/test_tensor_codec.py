@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eventlog.errors import CheckpointError
 from snapshots import tensor_codec
-from snapshots.checkpoints.sparse_items import SparseItems, change_items, find_items, gaps_bytes_max
+from snapshots.sparse_items import SparseItems, change_items, find_items, gaps_bytes_max
 from snapshots.tensor_codec import (
     BLOCK_BYTES,
     PART_BYTES_MAX,
