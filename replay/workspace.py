@@ -283,7 +283,7 @@ class Workspace(Recorded):
         """
 
         claim = partial(claim_training, self.log, self.blobs, self._replayer, name, metadata)
-        folder = self.folder / "checkpoints" if checkpoints is None else checkpoints
+        folder = self.checkpoints.folder if checkpoints is None else checkpoints
         place = TrainingPlace(self.log, folder, claim)
         return TrainingRun(name, place, _settings(config), fresh=fresh)
 

@@ -45,7 +45,7 @@ from snapshots.checkpoints.pointers import (
     write_sum,
 )
 from snapshots.checkpoints.saved_again import saved_last
-from snapshots.checkpoints.tracks import check_track, is_track
+from snapshots.checkpoints.tracks import check_track, is_of_training, is_track
 
 Report: TypeAlias = Callable[[CheckpointError], None]
 
@@ -346,7 +346,7 @@ def _counting(store: CheckpointStore, found: list[CheckpointRef]) -> CheckpointR
 def _refuse_missing(store: CheckpointStore, what: str) -> NoReturn:
     where = str(store.track_folder)
     if not store.is_there():
-        of_training = store.track is not None and store.track.startswith("trainings-")
+        of_training = is_of_training(store.track)
         where += ": no training of this name has kept a set" if of_training else ": it holds none"
     raise CheckpointIncompleteError(
         f"{what} in {where}",

@@ -162,7 +162,7 @@ def _filled(context: typer.Context, folder: Path | None) -> Iterator[CheckpointS
         yield CheckpointStore(folder)
         return
     with opened(context, create=True) as ws:
-        yield CheckpointStore(ws.folder / "checkpoints")
+        yield ws.checkpoints
 
 
 def _exported_row(ref: CheckpointRef, done: Exported) -> dict[str, object]:

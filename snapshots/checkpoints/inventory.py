@@ -12,10 +12,9 @@ from snapshots.checkpoint_store import CheckpointStore, Report
 from snapshots.checkpoints.file_faults import is_there, names_in
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 from snapshots.checkpoints.pointers import SET_NAME, read_ref
+from snapshots.checkpoints.tracks import is_of_policies
 
 HEAD: Final = "HEAD"
-POLICIES: Final = "policies-"
-"""How the names of tracks of policy versions begin."""
 
 
 class Status(StrEnum):
@@ -51,8 +50,7 @@ class ListedCheckpoint(NamedTuple):
             return None
         if self.manifest.set is not None:
             return "set"
-        is_policy = self.track is not None and self.track.startswith(POLICIES)
-        return "policy version" if is_policy else "checkpoint"
+        return "policy version" if is_of_policies(self.track) else "checkpoint"
 
 
 def list_track(store: CheckpointStore, report: Report) -> Iterator[ListedCheckpoint]:

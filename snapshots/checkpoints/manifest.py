@@ -23,6 +23,8 @@ VALUE_BYTES_MAX: Final = 1 << 26
 """Largest canonical form of one value that is not a tensor."""
 NAME_CHARACTERS_MAX: Final = 4096
 """Longest name of a tensor or value."""
+ID_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,63}"
+"""What the id of a checkpoint and the name of a pin match."""
 
 ITEM_BYTES: Final[Mapping[str, int]] = {
     "bfloat16": 2,
@@ -50,7 +52,7 @@ ITEM_BYTES: Final[Mapping[str, int]] = {
 """The dtypes that are kept, by torch's short name, and the bytes of one number."""
 
 _ENCODINGS: Final[Mapping[str, Encoding]] = {one.value: one for one in Encoding}
-_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_ID: Final = re.compile(ID_PATTERN)
 
 
 class StoredObject(NamedTuple):
@@ -155,7 +157,7 @@ class Manifest(NamedTuple):
 def check_id(value: str, what: str) -> str:
     """`value`, a fit name for a checkpoint or pin. Raises `ValueError`."""
     if _ID.fullmatch(value) is None:
-        raise ValueError(f"{what} must match [a-z0-9][a-z0-9_-]{{0,63}}, not {value!r}")
+        raise ValueError(f"{what} must match {ID_PATTERN}, not {value!r}")
     return value
 
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from eventlog.durable_file import sync_folder, write_whole
 from snapshots.checkpoints.file_faults import damaged, is_there, os_errors_told, read_file
-from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.manifest import ID_PATTERN, CheckpointRef
 
-SET_NAME: Final = re.compile(r"([0-9]{12})-([a-z0-9][a-z0-9_-]{0,63})")
+SET_NAME: Final = re.compile(rf"([0-9]{{12}})-({ID_PATTERN})")
 """The name of a checkpoint's folder in sets/: its step and its id."""
 
 _POINTER: Final = re.compile(rf"{SET_NAME.pattern} ([0-9a-f]{{64}})\n")

@@ -8,8 +8,12 @@ import re
 from hashlib import sha256
 from typing import Final
 
+from snapshots.checkpoints.manifest import ID_PATTERN
+
+_TRAININGS: Final = "trainings-"
+_POLICIES: Final = "policies-"
 _TRACK: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,127}")
-_PLAIN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_PLAIN: Final = re.compile(ID_PATTERN)
 _CUT: Final = re.compile(r"--[0-9a-f]{16}")
 _CUT_CHARACTERS: Final = 40
 _PIN_ROOM: Final = 57
@@ -30,12 +34,22 @@ def is_track(value: str) -> bool:
 
 def track_of_training(session_id: str) -> str:
     """The track of a training's checkpoint sets, from the id of its session."""
-    return f"trainings-{_slug(session_id)}"
+    return f"{_TRAININGS}{_slug(session_id)}"
 
 
 def track_of_policies(session_id: str) -> str:
     """The track of a training's policy versions, from the id of its session."""
-    return f"policies-{_slug(session_id)}"
+    return f"{_POLICIES}{_slug(session_id)}"
+
+
+def is_of_training(track: str | None) -> bool:
+    """Whether a track, None the one without a name, holds a training's checkpoint sets."""
+    return track is not None and track.startswith(_TRAININGS)
+
+
+def is_of_policies(track: str | None) -> bool:
+    """Whether a track, None the one without a name, holds a training's policy versions."""
+    return track is not None and track.startswith(_POLICIES)
 
 
 def pin_of_branch(session_id: str) -> str:

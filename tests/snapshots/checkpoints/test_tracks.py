@@ -24,6 +24,8 @@ from snapshots.checkpoints import file_faults
 from snapshots.checkpoints.manifest import CheckpointRef, check_id
 from snapshots.checkpoints.tracks import (
     check_track,
+    is_of_policies,
+    is_of_training,
     pin_of_branch,
     track_of_policies,
     track_of_training,
@@ -52,6 +54,12 @@ def test_a_plain_name_is_its_own() -> None:
 )
 def test_any_other_is_cut_and_told_apart(session: str, track: str) -> None:
     assert re.fullmatch(track, track_of_training(session))
+
+
+def test_a_track_says_what_it_holds() -> None:
+    tracks = [track_of_training("Run 1"), track_of_policies("run-1"), "mine", None]
+    assert [is_of_training(one) for one in tracks] == [True, False, False, False]
+    assert [is_of_policies(one) for one in tracks] == [False, True, False, False]
 
 
 def test_each_branch_has_a_pin_of_its_own() -> None:
