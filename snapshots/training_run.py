@@ -24,6 +24,7 @@ from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.saved_parts import DATA, EXTRA, MODEL, OPTIMIZER, SCHEDULER
 from snapshots.checkpoints.tracks import track_of_policies, track_of_training
 from snapshots.save_handle import SaveHandle
 from snapshots.sets.adopted_folder import hash_folder
@@ -174,8 +175,8 @@ class TrainingRun(TrainingPolicies):
         from snapshots.shards.trained import Trained, gathered
 
         number = require_step(step)
-        given = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "data": data}
-        given |= {"extra": extra or None}
+        given = {MODEL: model, OPTIMIZER: optimizer, SCHEDULER: scheduler, DATA: data}
+        given |= {EXTRA: extra or None}
         parts = frozenset(name for name, one in given.items() if one is not None)
         # Where one rank has what cannot be kept, the others must not wait for it.
         trained = self._ranks.agree(lambda: Trained.of(model, optimizer, extra))

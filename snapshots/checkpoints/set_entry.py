@@ -12,8 +12,6 @@ from eventlog.event import session_id_problem
 from eventlog.merkle_root import MerkleRoot
 from snapshots.checkpoints.fields import Json, JsonFields, refuse
 
-RANK_STATES: Final = "training"
-"""The part of a saved tree that holds what each rank brings of its own."""
 SESSIONS_MAX: Final = 1_000_000
 """Most sessions in one set."""
 FILES_MAX: Final = 1_000_000

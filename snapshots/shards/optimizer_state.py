@@ -12,6 +12,7 @@ import torch
 from eventlog.canonical import decode
 from eventlog.errors import CheckpointError
 from snapshots.checkpoints.manifest import Manifest
+from snapshots.checkpoints.saved_parts import OPTIMIZER
 from snapshots.shards.tensor_bytes import dtype_of
 from snapshots.training_state import decode_state, encode_state
 
@@ -60,12 +61,12 @@ def encode_settings(optimizer: torch.optim.Optimizer, names: Names) -> bytes:
         for parameter, state in _state_in_groups(optimizer, names)
     }
     kind = type(optimizer).__name__
-    return encode_state({"kind": kind, "groups": groups, "numbers": numbers}, "optimizer")
+    return encode_state({"kind": kind, "groups": groups, "numbers": numbers}, OPTIMIZER)
 
 
 def decode_settings(manifest: Manifest, label: str) -> Any:
     """What `encode_settings` gave for the optimizer of this label. Raises `CheckpointError`."""
-    entry = manifest.values.get(f"optimizer.{label}.settings")
+    entry = manifest.values.get(f"{OPTIMIZER}.{label}.settings")
     if entry is None:
         raise CheckpointError(
             f"checkpoint {manifest.id} has no optimizer {label!r}",
@@ -89,7 +90,7 @@ def room_for(
     """Tensors to load the moments into, sharded as their parameters are."""
     room: Moments = {}
     for entry in manifest.tensors.values():
-        if entry.path[:3] != ("optimizer", label, "state"):
+        if entry.path[:3] != (OPTIMIZER, label, "state"):
             continue
         name, key = str(entry.path[3]), str(entry.path[4])
         parameter = parameters.get(name)

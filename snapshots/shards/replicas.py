@@ -16,9 +16,10 @@ from torch.distributed.tensor import DTensor
 
 from eventlog.canonical import encode
 from eventlog.errors import CheckpointError, ValueNotEncodableError
+from snapshots.checkpoints.saved_parts import EXTRA, MODEL
 from snapshots.shards.ranks import Ranks
 from snapshots.shards.tensor_bytes import bytes_of
-from snapshots.shards.trained import EXTRA, MODEL, Trained, Tree
+from snapshots.shards.trained import Trained, Tree
 
 COMPARED_BYTES: Final = 1 << 16
 """Of a tensor its first bytes are compared: training that went apart shows in all of it."""

@@ -15,7 +15,8 @@ from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
-from snapshots.checkpoints.set_entry import RANK_STATES, SetEntry
+from snapshots.checkpoints.saved_parts import DATA, RANK_STATES, SCHEDULER
+from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.checkpoints.tracks import pin_of_branch
 from snapshots.random_state import require_random
 from snapshots.sets.adopted_folder import require_unchanged
@@ -229,8 +230,8 @@ def _parts_of(manifest: Manifest, own: _Own) -> frozenset[str]:
     parts = {str(entry.path[0]) for entry in manifest.tensors.values()}
     parts |= {str(entry.path[0]) for entry in manifest.values.values()}
     parts -= {RANK_STATES}
-    parts |= {"scheduler"} if own.states[0].scheduler is not None else set()
-    parts |= {"data"} if own.states[0].data is not None else set()
+    parts |= {SCHEDULER} if own.states[0].scheduler is not None else set()
+    parts |= {DATA} if own.states[0].data is not None else set()
     return frozenset(parts)
 
 

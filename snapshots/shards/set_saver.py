@@ -9,7 +9,8 @@ from typing import Any
 
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
-from snapshots.checkpoints.set_entry import RANK_STATES, SetEntry
+from snapshots.checkpoints.saved_parts import RANK_STATES
+from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.save_handle import SaveEnds, SaveHandle
 from snapshots.sets.finding import SetFinder
 from snapshots.sets.journal import BegunSet

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from eventlog.errors import CheckpointError
 from snapshots.checkpoints.manifest import Manifest
+from snapshots.checkpoints.saved_parts import EXTRA, MODEL, OPTIMIZER
 from snapshots.shard_reader import ShardReader
 from snapshots.shard_saver import failure_of
 from snapshots.shards.optimizer_state import (
@@ -34,9 +35,6 @@ from snapshots.shards.ranks import Ranks, pass_interrupt_on
 from snapshots.shards.room import put_into, room_beside
 from snapshots.shards.tensor_bytes import dtype_name
 
-MODEL: Final = "model"
-OPTIMIZER: Final = "optimizer"
-EXTRA: Final = "extra"
 ONE: Final = "default"
 """What an optimizer that is given by itself is called."""
 
@@ -59,8 +57,8 @@ class Trained(NamedTuple):
 
         Raises `CheckpointError` for anything else.
         """
-        models = _named("model", model, torch.nn.Module, None)
-        optimizers = _named("optimizer", optimizer, torch.optim.Optimizer, ONE)
+        models = _named(MODEL, model, torch.nn.Module, None)
+        optimizers = _named(OPTIMIZER, optimizer, torch.optim.Optimizer, ONE)
         unwrapped = {name: _unwrapped(one) for name, one in models.items()}
         made = cls(unwrapped, {str(name): one for name, one in optimizers.items()}, extra or {})
         made._require_own_names()
