@@ -21,7 +21,10 @@ from snapshots.sets.adopted_folder import hash_folder  # noqa: E402
 from snapshots.training_run import TrainingRun  # noqa: E402
 from tests.support.command import Command  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:torch.distributed is",
+    "ignore:TypedStorage is deprecated",  # what torch 2.6 writes its folders with
+)
 
 
 class Desk:

@@ -170,12 +170,15 @@ def test_settings_that_an_optimizer_got_later_keep_their_defaults(ws: Workspace)
     toy = Toy()
     toy.advance()
     for group in toy.optimizer.param_groups:
-        del group["decoupled_weight_decay"]
+        del group["maximize"]
+        group.pop("decoupled_weight_decay", None)  # the one it was, which torch 2.6 has not yet
     with ws.training(NAME) as run:
         run.checkpoint(1, **toy.objects())
         again = Toy()
         run.restore_latest(**again.objects())
-    assert all(group["decoupled_weight_decay"] for group in again.optimizer.param_groups)
+    for group in again.optimizer.param_groups:
+        assert group["maximize"] is False
+        assert group.get("decoupled_weight_decay", True)
     again.step = 1
     assert again.seen() == toy_at(1)
     again.advance()

@@ -111,14 +111,17 @@ def test_options_that_torch_adds_and_renames_still_load(ws: Workspace) -> None:
     toy = Toy()
     toy.advance()
     for group in toy.optimizer.param_groups:
-        del group["decoupled_weight_decay"], group["capturable"]
+        group.pop("decoupled_weight_decay", None)  # the one it was, which torch 2.6 has not yet
+        del group["capturable"]
         group["old_name_of_fused"] = group.pop("fused")
         group["old_name_of_foreach"] = group.pop("foreach")
     with ws.training(NAME) as run:
         run.checkpoint(1, model=toy.model, optimizer=toy.optimizer)
         again = Toy()
         run.restore_latest(model=again.model, optimizer=again.optimizer)
-    assert all(group["decoupled_weight_decay"] for group in again.optimizer.param_groups)
+    for group in again.optimizer.param_groups:
+        assert group.get("decoupled_weight_decay", True)
+        assert group["capturable"] is False
     assert repr(fingerprint(again.model.state_dict())) == repr(fingerprint(toy.model.state_dict()))
 
 

@@ -38,7 +38,7 @@ from snapshots.shards import policy_keeper as shard_policies
 from snapshots.training_run import TrainingRun
 from tests.support.own_sessions import training_session
 from tests.support.scale import scaled
-from tests.support.torch_ranks import run_world, start_world
+from tests.support.torch_ranks import learn, run_world, start_world
 from tests.support.torch_states import fingerprint
 
 DEADLINE_S = 90
@@ -70,7 +70,7 @@ def at_version(model: torch.nn.Module, version: int) -> torch.nn.Module:
 
 
 def _like(one: DTensor, value: torch.Tensor) -> DTensor:
-    return distribute_tensor(value, one.device_mesh, one.placements, src_data_rank=None)
+    return distribute_tensor(value, one.device_mesh, one.placements)
 
 
 def whole(model: torch.nn.Module) -> str:
@@ -331,7 +331,7 @@ def branches(folder: Path) -> None:
     def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> str:
         for _ in range(3):
             optimizer.zero_grad()
-            model(torch.randn(6, 31).bfloat16()).square().mean().backward()
+            learn(model, torch.randn(6, 31).bfloat16())
             optimizer.step()
         return whole(model)
 

@@ -31,14 +31,21 @@ from snapshots.sets.journal import CHECKPOINT
 from snapshots.sets.keeping import SetKeeper
 from snapshots.training_run import TrainingRun
 from tests.support.set_toy import Toy, toy_at
-from tests.support.torch_ranks import LOAD_WORLDS, SAVE_WORLD, _model, _state, _whole, run_world
+from tests.support.torch_ranks import (
+    LOAD_WORLDS,
+    SAVE_WORLD,
+    _model,
+    _state,
+    _whole,
+    learn,
+    run_world,
+)
 from tests.support.torch_states import fingerprint
 
 NAME = "run"
 TIMEOUT_S = 120
 SOON_S = 60
 """Half of what a rank that waits for another would take."""
-
 
 
 def main() -> None:
@@ -210,7 +217,7 @@ def reshard(folder: Path) -> None:
         model, optimizer = _model(sharded=True)
         with open_workspace(folder / "ws") as ws, training(ws) as run:
             for step in range(3):
-                model(torch.arange(8) + step).backward()
+                learn(model, torch.arange(8) + step)
                 optimizer.step()
                 optimizer.zero_grad()
             run.checkpoint(3, model=model, optimizer=optimizer, data={"at": rank})
@@ -250,7 +257,7 @@ def gathered(folder: Path) -> None:
         model, optimizer = _model(sharded=True)
         into = {"model": model, "optimizer": optimizer}
         with open_workspace(folder / "ws") as ws, training(ws, dist_checkpoint=False) as run:
-            model(torch.arange(8)).backward()
+            learn(model, torch.arange(8))
             optimizer.step()
             ref = run.checkpoint(1, **into).wait(TIMEOUT_S)
             manifest = run.checkpoints.read_manifest(ref)

@@ -23,6 +23,7 @@ from tests.support.torch_ranks import (
     _spread,
     _state,
     _whole,
+    learn,
     run_world,
 )
 from tests.support.torch_states import bytes_of, emptied, fingerprint
@@ -37,7 +38,7 @@ def main(folder: Path) -> None:
 
     def save_as_four(rank: int) -> None:
         model, optimizer = _model(sharded=True)
-        model(torch.arange(8)).backward()
+        learn(model, torch.arange(8))
         optimizer.step()
         state = _state(model, optimizer) | _spread(SAVE_WORLD)
         dcp.save(state, storage_writer=FileSystemWriter(folder / "torch", thread_count=2))
