@@ -41,6 +41,7 @@ from snapshots.checkpoints.pointers import (
     SET_NAME,
     read_pointer,
     read_ref,
+    set_name,
     write_pointer,
     write_sum,
 )
@@ -69,6 +70,7 @@ class CheckpointStore:
         self._folder = Path(folder).absolute()
         self._track = None if track is None else check_track(track)
         self._track_folder = self._folder if track is None else self._folder / "tracks" / track
+        self._sets = self._track_folder / "sets"
         self._objects = ObjectFolder(self._folder / "objects")
 
     @property
@@ -134,7 +136,7 @@ class CheckpointStore:
 
         Raises `CheckpointError`.
         """
-        folder = self.set_folder(CheckpointRef(training_step, check_id(id_, "an id"), ""))
+        folder = self._sets / set_name(training_step, check_id(id_, "an id"))
         with os_errors_told(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):
@@ -148,7 +150,7 @@ class CheckpointStore:
         A folder with a manifest is left alone: that is a checkpoint. Takes the folder's lock.
         Idempotent. Raises `CheckpointError`.
         """
-        folder = self.set_folder(CheckpointRef(training_step, check_id(id_, "an id"), ""))
+        folder = self._sets / set_name(training_step, check_id(id_, "an id"))
         with self.locked(), os_errors_told(folder):
             if is_there(folder) and not is_there(folder / "manifest.json"):
                 shutil.rmtree(folder)
@@ -188,12 +190,11 @@ class CheckpointStore:
     def list_checkpoints(self, *, report: Report = pass_over) -> list[CheckpointRef]:
         """Every committed checkpoint, by step and id. What cannot be read goes to `report`."""
         found = []
-        sets = self._track_folder / "sets"
-        for name in names_in(sets):
+        for name in names_in(self._sets):
             if SET_NAME.fullmatch(name):
                 try:
-                    if is_there(sets / name / "manifest.json"):
-                        found.append(read_ref(sets / name))
+                    if is_there(self._sets / name / "manifest.json"):
+                        found.append(read_ref(self._sets / name))
                 except CheckpointError as error:
                     report(error)
         return found
@@ -220,7 +221,7 @@ class CheckpointStore:
             asked = [f"step {step}"] if step is not None else []
             asked += [f"id {checkpoint!r}"] if checkpoint is not None else []
             _refuse_missing(self, f"no committed checkpoint has {' and '.join(asked)}")
-        return found[0] if len(found) == 1 else _counting(self, found)
+        return found[0] if len(found) == 1 else _head_or_saved_last(self, found)
 
     # Pointers
 
@@ -286,7 +287,7 @@ class CheckpointStore:
 
     def set_folder(self, ref: CheckpointRef) -> Path:
         """The folder of a checkpoint's manifest."""
-        return self._track_folder / "sets" / f"{ref.training_step:012}-{ref.id}"
+        return self._sets / set_name(ref.training_step, ref.id)
 
 
 def _make_place(store: CheckpointStore, manifest: Manifest) -> tuple[CheckpointRef, bytes]:
@@ -326,7 +327,7 @@ def _keep(store: CheckpointStore, ref: CheckpointRef, manifest: Manifest, data: 
     store.read_manifest(ref)
 
 
-def _counting(store: CheckpointStore, found: list[CheckpointRef]) -> CheckpointRef:
+def _head_or_saved_last(store: CheckpointStore, found: list[CheckpointRef]) -> CheckpointRef:
     with suppress(CheckpointError):  # a damaged HEAD hides no checkpoint
         if (head := store.head()) in found:
             return head

@@ -159,7 +159,7 @@ class PartWriter:
     def _known_part(
         self, name: str, digest: str, item_bytes: int, above: Part | None
     ) -> Part | None:
-        """A stored part of the same bytes, whose bases the new checkpoint's line holds too."""
+        """A stored part of the same bytes, whose bases the new checkpoint's chain holds too."""
         if above is not None and above.digest == digest and self._is_sound(above, name):
             return above
         found = None if self._head is None else self._head.find_part(digest, item_bytes)

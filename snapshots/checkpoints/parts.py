@@ -35,20 +35,20 @@ class PartReader:
     def __init__(self, store: CheckpointStore, manifest: Manifest) -> None:
         """Reads the ancestors' manifests too. Raises `CheckpointError` where one is not usable."""
         self._store = store
-        self._line = [manifest, *_ancestors_of(store, manifest)]
-        self._indexes: list[dict[str | None, TensorPart]] = [_index_of(one) for one in self._line]
+        self._chain = [manifest, *_ancestors_of(store, manifest)]
+        self._indexes: list[dict[str | None, TensorPart]] = [_index_of(one) for one in self._chain]
         self._shared: OrderedDict[StoredObject, bytes] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def ancestors(self) -> list[Manifest]:
         """The checkpoints this one rests on, the nearest first."""
-        return self._line[1:]
+        return self._chain[1:]
 
     @property
     def manifest(self) -> Manifest:
         """The checkpoint that is read."""
-        return self._line[0]
+        return self._chain[0]
 
     def find_part(self, digest: str, item_bytes: int) -> Part | None:
         """A part of the checkpoint itself with these raw bytes, of numbers of this size."""

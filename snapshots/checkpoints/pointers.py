@@ -20,11 +20,16 @@ _SUM: Final = re.compile(r"([0-9a-f]{64})  manifest\.json\n")
 _POINTER_BYTES_MAX: Final = 256
 
 
+def set_name(training_step: int, id_: str) -> str:
+    """The name of the folder in sets/ of a checkpoint with this step and id."""
+    return f"{training_step:012}-{id_}"
+
+
 def write_pointer(path: Path, ref: CheckpointRef) -> None:
     """Let `path` name this checkpoint; durable when this returns. Raises `CheckpointError`."""
     with os_errors_told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, f"{ref.training_step:012}-{ref.id} {ref.digest}\n".encode())
+        write_whole(path, f"{set_name(ref.training_step, ref.id)} {ref.digest}\n".encode())
         sync_folder(path.parent)
 
 
