@@ -1,6 +1,7 @@
 """Where the numbers of a chunk lie in the whole tensor, and whether chunks make up the whole.
 
-Pure arithmetic in C order. Used by export, which puts a tensor's chunks together, and by import.
+Pure arithmetic in C order. Used by whoever puts a tensor's chunks together: export, and the
+comparison of two checkpoints; and by import.
 """
 
 import math

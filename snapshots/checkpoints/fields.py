@@ -1,6 +1,7 @@
 """Strict reading of JSON that anyone may have changed: known keys, checked types, bounded sizes.
 
-Used for a checkpoint's manifest only. What is refused leaves as `CheckpointError`.
+Used for a checkpoint's manifest, and for the entry of a checkpoint set in it. What is refused
+leaves as `CheckpointError`.
 """
 
 import json
@@ -16,7 +17,9 @@ DIMENSIONS_MAX: Final = 64
 _COUNT_MAX: Final = (1 << 63) - 1
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
-Path = tuple[str | int, ...]
+StatePath = tuple[str | int, ...]
+"""The way to a tensor or value in the nested state that was saved: keys and places."""
+
 Json = dict[str, object]
 
 
@@ -103,7 +106,7 @@ class JsonFields:
                 refuse(f"{self._what}: {key} holds {one!r}, no count")
         return tuple(one for one in found if isinstance(one, int))
 
-    def path(self, name: str) -> Path:
+    def path(self, name: str) -> StatePath:
         """The field `path`, `(name,)` where it is left out."""
         if "path" not in self._read:
             return (name,)

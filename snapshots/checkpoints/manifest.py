@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from snapshots.checkpoints.fields import Json, JsonFields, Path, read_json, refuse
+from snapshots.checkpoints.fields import Json, JsonFields, StatePath, read_json, refuse
 from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.tensor_codec import PART_BYTES_MAX, Encoding
 
@@ -100,14 +100,14 @@ class TensorEntry(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     chunks: tuple[Chunk, ...]
-    path: Path
+    path: StatePath
 
 
 class ValueEntry(NamedTuple):
     """Anything that is no tensor, in canonical bytes (docs/formats.md)."""
 
     data: bytes
-    path: Path
+    path: StatePath
 
 
 class CheckpointRef(NamedTuple):
@@ -267,7 +267,7 @@ def _part_fields(part: Part, index: Mapping[StoredObject, int]) -> Json:
     return fields
 
 
-def _path_field(name: str, path: Path) -> Json:
+def _path_field(name: str, path: StatePath) -> Json:
     return {} if path == (name,) else {"path": list(path)}
 
 

@@ -17,7 +17,7 @@ from eventlog.training_facts import TRAINING_STEP_MAX
 from eventlog.version import VERSION
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.chunk_layout import Block, check_cover
-from snapshots.checkpoints.fields import Path
+from snapshots.checkpoints.fields import StatePath
 from snapshots.checkpoints.limits import THREADS
 from snapshots.checkpoints.manifest import (
     NAME_CHARACTERS_MAX,
@@ -50,7 +50,7 @@ class ImportedTensor(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
-    path: Path
+    path: StatePath
 
 
 class ImportWriter:
@@ -108,7 +108,7 @@ class ImportWriter:
             )
         self._chunks[name].append((block, self._writer.add_chunk(name, raw, item_bytes)))
 
-    def add_value(self, name: str, value: object, path: Path) -> None:
+    def add_value(self, name: str, value: object, path: StatePath) -> None:
         """Keep a value that is no tensor. Raises `CheckpointError` where it has no canonical form
         or a name that is not fit."""
         self._check_name(name)

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple, NoReturn
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from eventlog.untrusted_file import UnfitFile, read_whole
-from snapshots.checkpoints import fields as checkpoint_fields
 from snapshots.checkpoints.chunk_layout import Block, check_cover
-from snapshots.checkpoints.fields import DIMENSIONS_MAX
+from snapshots.checkpoints.fields import DIMENSIONS_MAX, StatePath
 from snapshots.checkpoints.file_faults import os_errors_told
 from snapshots.checkpoints.manifest import ITEM_BYTES
 from snapshots.interchange.inert_pickle import Arguments, Global, Inert, Maker, inert, read_pickle
@@ -46,14 +45,14 @@ class FolderTensor(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
-    path: checkpoint_fields.Path
+    path: StatePath
     pieces: tuple[StoredPiece, ...]
 
 
 class FolderValue(NamedTuple):
     """Anything that is no tensor."""
 
-    path: checkpoint_fields.Path
+    path: StatePath
     item: StoredItem
 
 
@@ -184,7 +183,7 @@ def _places_of(read: object) -> _Places:
 def _tensor_of(
     name: str,
     fields: Mapping[str, object],
-    path: checkpoint_fields.Path,
+    path: StatePath,
     places: _Places,
 ) -> FolderTensor:
     properties = _fields(fields.get("properties"), "TensorProperties")
@@ -238,7 +237,7 @@ def _file(name: str, read: object) -> str:
     return read
 
 
-def _path(name: str, read: object) -> checkpoint_fields.Path:
+def _path(name: str, read: object) -> StatePath:
     if not isinstance(read, tuple) or not 0 < len(read) <= DIMENSIONS_MAX:
         _refuse(f"{name!r} has no fit path in the state", name)
     if any(type(one) not in (str, int) for one in read):
