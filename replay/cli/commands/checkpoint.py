@@ -91,7 +91,8 @@ def checkpoint() -> None:
     """List, check, compare and name torch checkpoints.
 
     Those of the workspace, or with --folder of any folder that dcp.save wrote to with steplog's
-    ShardWriter. None of these loads torch.
+    ShardWriter. torch is needed for one thing only: to import tensors that torch's own folder does
+    not hold in C order.
     """
 
 
