@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 
 GENERATIONS_MAX: Final = 32
-"""After so many saves with differences comes a whole one."""
+"""Of so many saves in a row one is whole."""
 _BASE: Final = 3
 """Generation k rests on k with its last digit in this base that is not 0 made 0: each of the 32 is
 at most 3 steps from the whole one. In base 2 it is 5, and 20 versions take 5 % less; in base 4 it
