@@ -27,6 +27,7 @@ from snapshots.checkpoints.file_faults import (
     os_errors_told,
     read_file,
 )
+from snapshots.checkpoints.fit_to_read import encode_readable
 from snapshots.checkpoints.folder_lock import hold_lock
 from snapshots.checkpoints.manifest import (
     MANIFEST_BYTES_MAX,
@@ -34,7 +35,6 @@ from snapshots.checkpoints.manifest import (
     Manifest,
     check_id,
     decode_manifest,
-    encode_manifest,
 )
 from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.checkpoints.pointers import (
@@ -292,7 +292,7 @@ class CheckpointStore:
 
 def _make_place(store: CheckpointStore, manifest: Manifest) -> tuple[CheckpointRef, bytes]:
     """Make the folder of a manifest, and what it names durable; its checkpoint and bytes."""
-    data = encode_manifest(manifest)
+    data = encode_readable(manifest)
     ref = CheckpointRef(manifest.training_step, manifest.id, sha256(data).hexdigest())
     folder = store.set_folder(ref)
     with os_errors_told(folder):

@@ -29,10 +29,10 @@ from eventlog.errors import CheckpointError, ValueNotEncodableError
 from eventlog.training_facts import TRAINING_STEP_MAX
 from eventlog.version import VERSION
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.fit_to_read import require_fit_name
 from snapshots.checkpoints.generations import WHOLE, next_rest
 from snapshots.checkpoints.limits import THREADS, THREADS_MAX
 from snapshots.checkpoints.manifest import (
-    NAME_CHARACTERS_MAX,
     VALUE_BYTES_MAX,
     CheckpointRef,
     Chunk,
@@ -152,7 +152,10 @@ class ShardWriter(StorageWriter):
             )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Tell rank 0 which step this rank saves."""
+        """Tell rank 0 which step this rank saves. Raises for a name or a depth that is not kept."""
+        paths = plan.planner_data if isinstance(plan.planner_data, Mapping) else {}
+        for item in plan.items:
+            require_fit_name(item.index.fqn, paths.get(item.index.fqn))
         return dataclasses.replace(plan, storage_data=self._asked)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -248,12 +251,6 @@ class ShardWriter(StorageWriter):
         ancestor: PartReader | None,
     ) -> tuple[tuple[int, ...], "list[Part | None]", bytes | None]:
         name = item.index.fqn
-        if len(name) > NAME_CHARACTERS_MAX:
-            raise CheckpointError(
-                f"the name {name[:64]!r}... has {len(name)} characters; "
-                f"at most {NAME_CHARACTERS_MAX} are kept",
-                hint="shorten it",
-            )
         if item.type is WriteItemType.BYTE_IO:
             return (), [], _canonical_value(name, item.index, planner)
         tensor = planner.resolve_data(item)

@@ -18,17 +18,15 @@ from eventlog.version import VERSION
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.chunk_layout import Block, check_cover
 from snapshots.checkpoints.fields import StatePath
+from snapshots.checkpoints.fit_to_read import require_fit_name
 from snapshots.checkpoints.limits import THREADS
 from snapshots.checkpoints.manifest import (
-    NAME_CHARACTERS_MAX,
     CheckpointRef,
     Chunk,
     Manifest,
     Part,
     TensorEntry,
     ValueEntry,
-    decode_manifest,
-    encode_manifest,
 )
 from snapshots.checkpoints.part_writer import PartWriter
 from snapshots.checkpoints.parts import PartReader
@@ -138,8 +136,6 @@ class ImportWriter:
             tensors={name: self._entry_of(name, one) for name, one in self._tensors.items()},
             values=self._values,
         )
-        # Names and paths come from files of others: what could not be read back is not written.
-        decode_manifest(encode_manifest(manifest))
         ref = self._store.commit_checkpoint(manifest, expected_head=self._head)
         return Imported(ref, len(self._tensors), manifest.raw_bytes, len(self._values), left_out)
 
@@ -150,12 +146,7 @@ class ImportWriter:
         return TensorEntry(tensor.dtype, tensor.shape, tuple(chunks), tensor.path)
 
     def _check_name(self, name: str) -> None:
-        fault = (
-            f"has {len(name)} characters; 1 to {NAME_CHARACTERS_MAX} are kept"
-            if not 0 < len(name) <= NAME_CHARACTERS_MAX
-            else "stands there twice"
-            if name in self._tensors or name in self._values
-            else None
-        )
-        if fault is not None:
-            raise CheckpointError(f"the name {name[:64]!r} {fault}", hint="rename it", tensor=name)
+        if require_fit_name(name) in self._tensors or name in self._values:
+            raise CheckpointError(
+                f"the name {name[:64]!r} stands there twice", hint="rename it", tensor=name
+            )
