@@ -77,7 +77,7 @@ def changed_row(one: Changed) -> Row:
 
 
 def removed_row(removed: Removed, unfinished: list[str]) -> Row:
-    """What was taken away, or would be; `unfinished` are its half written folders and files."""
+    """What was taken away, or would be; `unfinished` are paths as they are shown."""
     return {
         "objects": removed.objects,
         "bytes": removed.bytes,

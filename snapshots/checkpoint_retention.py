@@ -30,7 +30,7 @@ KNOWN_MAX: Final = 4096
 """Manifests of which one process remembers which objects they need."""
 
 # As `durable_file` and `object_folder` name what they have not renamed yet.
-_HALF: Final = re.compile(r"\.([^/]*\.)?[0-9a-f]{16}\.tmp")
+_UNFINISHED: Final = re.compile(r"\.([^/]*\.)?[0-9a-f]{16}\.tmp")
 
 
 class Retention(NamedTuple):
@@ -52,12 +52,12 @@ class Retention(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """What was taken away, or would be. `halves` are saves that were killed, and their files."""
+    """What was taken away, or would be. `unfinished`: what killed saves had not made whole."""
 
     checkpoints: tuple[CheckpointRef, ...]
     objects: int
     bytes: int
-    halves: tuple[Path, ...] = ()
+    unfinished: tuple[Path, ...] = ()
 
 
 def kept_checkpoints(
@@ -148,27 +148,27 @@ def collect_garbage(
     with store.locked():
         tracks = store.tracks()
         needed = _needed_by(known for one in tracks for known in _survey(one).values())
-        loose = [
+        unnamed = [
             one
             for one in store.objects.list_objects()
             if one.digest not in needed and _is_older(store.objects.object_path(one.digest), before)
         ]
-        halves = [
+        unfinished = [
             path
             for path in (
-                *_half_written(store, tracks),
-                *(h for one in tracks for h in list_incomplete(one)),
+                *_unfinished_files(store, tracks),
+                *(folder for one in tracks for folder in list_unfinished(one)),
             )
             if _is_older(path, before)
         ]
         if not dry_run:
-            loose = [one for one in loose if _remove(store, one)]
-            for path in halves:
+            unnamed = [one for one in unnamed if _remove(store, one)]
+            for path in unfinished:
                 _remove_set(path)
-        return Removed((), len(loose), sum(one.size for one in loose), tuple(halves))
+        return Removed((), len(unnamed), sum(one.size for one in unnamed), tuple(unfinished))
 
 
-def list_incomplete(store: CheckpointStore) -> list[Path]:
+def list_unfinished(store: CheckpointStore) -> list[Path]:
     """The folders in sets/ without a manifest: saves that were killed, or are under way.
 
     Raises `CheckpointError` where they cannot be listed.
@@ -181,14 +181,14 @@ def list_incomplete(store: CheckpointStore) -> list[Path]:
     ]
 
 
-def _half_written(store: CheckpointStore, tracks: Iterable[CheckpointStore]) -> Iterator[Path]:
+def _unfinished_files(store: CheckpointStore, tracks: Iterable[CheckpointStore]) -> Iterator[Path]:
     """Files that were not renamed yet when who wrote them was killed."""
     folders = [store.objects.folder]
     for track in tracks:
         folders += [track.track_folder, track.track_folder / "pins"]
         folders += [track.set_folder(ref) for ref in track.list_checkpoints()]
     for folder in folders:
-        yield from (folder / name for name in names_in(folder) if _HALF.fullmatch(name))
+        yield from (folder / name for name in names_in(folder) if _UNFINISHED.fullmatch(name))
 
 
 class _Known(NamedTuple):

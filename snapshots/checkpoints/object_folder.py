@@ -70,7 +70,7 @@ class ObjectFolder:
         """
         with os_errors_told(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            return _write_half(self.folder / f".{secrets.token_hex(8)}.tmp", pieces)
+            return _write_unfinished(self.folder / f".{secrets.token_hex(8)}.tmp", pieces)
 
     def keep_objects(self, written: Iterable[WrittenObject]) -> None:
         """Sync these files, then give them their names; return when all are durable.
@@ -176,7 +176,7 @@ def _named(stored: StoredObject, tensor: str | None) -> str:
     return f"object {stored.digest}" + ("" if tensor is None else f" of tensor {tensor!r}")
 
 
-def _write_half(path: Path, pieces: Iterable[ReadableBuffer]) -> WrittenObject:
+def _write_unfinished(path: Path, pieces: Iterable[ReadableBuffer]) -> WrittenObject:
     """These bytes at `path`, a name that nobody else uses; not synced."""
     digest, size = sha256(), 0
     gathered: list[ReadableBuffer] = []

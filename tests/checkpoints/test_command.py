@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
 
 from replay.cli.main import run_command  # noqa: E402
-from snapshots.checkpoint_retention import Retention, apply_retention, list_incomplete  # noqa: E402
+from snapshots.checkpoint_retention import Retention, apply_retention, list_unfinished  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.shard_writer import ShardWriter  # noqa: E402
 from tests.support.sources import ROOT  # noqa: E402
@@ -76,5 +76,5 @@ def test_a_save_killed_after_its_first_object_leaves_an_older_head_that_loads(
     assert store.head() == refs[1]
     assert apply_retention(store, Retention(2)).checkpoints == ()
     assert fingerprint(load_again(state, tmp_path)) == fingerprint(state)
-    (half,) = list_incomplete(store)
+    (half,) = list_unfinished(store)
     assert half.name.startswith("000000000003-")

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: torch check
 
 from eventlog.errors import ConfigError  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
-from snapshots.checkpoint_retention import list_incomplete  # noqa: E402
+from snapshots.checkpoint_retention import list_unfinished  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.checkpoints.tracks import track_of_policies  # noqa: E402
 from snapshots.policies.notes import read_history, read_rolled_back  # noqa: E402
@@ -117,7 +117,7 @@ def test_the_same_weights_again_leave_no_unfinished_folder(
             assert run.publish_policy(1, at(1)) == "1"
         (version,) = read_history(ws.log, "run-1")
     track = CheckpointStore(tmp_path / "ws" / "checkpoints", track_of_policies("run-1"))
-    assert list_incomplete(track) == []
+    assert list_unfinished(track) == []
     assert track.list_checkpoints() == [version.ref]
     assert Command(tmp_path / "ws", capsys)("checkpoint", "check").code == 0
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: torch check
 
 from eventlog.errors import CheckpointError  # noqa: E402
 from snapshots import shard_saver  # noqa: E402
-from snapshots.checkpoint_retention import Retention, list_incomplete  # noqa: E402
+from snapshots.checkpoint_retention import Retention, list_unfinished  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest  # noqa: E402
 from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
@@ -161,7 +161,7 @@ def test_a_failed_save_leaves_no_unfinished_folder(tmp_path: Path, disk: Disk, h
         for save in (saver.save, lambda *one, **more: saver.save_async(*one, **more).wait(60)):
             with pytest.raises(CheckpointError):
                 save(state, step=2, ends=ends)
-            assert list_incomplete(store) == []
+            assert list_unfinished(store) == []
         assert store.list_checkpoints() == [before]
 
 
@@ -174,7 +174,7 @@ def test_a_save_of_an_id_that_is_taken_leaves_the_other_one_alone(tmp_path: Path
             saver.save({"odd": object()}, step=2, checkpoint="other")
         with pytest.raises(CheckpointError, match="holds a checkpoint already"):
             saver.save({"w": torch.ones(1)}, step=1, checkpoint="first")
-    assert [path.name for path in list_incomplete(store)] == ["000000000002-other"]
+    assert [path.name for path in list_unfinished(store)] == ["000000000002-other"]
     assert store.list_checkpoints() == [first]
 
 

@@ -22,7 +22,7 @@ from snapshots.checkpoint_retention import (
     apply_retention,
     collect_garbage,
     kept_checkpoints,
-    list_incomplete,
+    list_unfinished,
 )
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
@@ -293,9 +293,9 @@ def test_garbage_is_told_before_it_is_taken(store: CheckpointStore) -> None:
     store.begin_checkpoint(7, "half")
     CheckpointStore(store.folder, "a").begin_checkpoint(8, "half")
     write_checkpoint(CheckpointStore(store.folder, "a"), 1, {})
-    halves = [store.folder / ".HEAD.0123456789abcdef.tmp"]
-    halves += [store.set_folder(ref) / ".manifest.json.0123456789abcdef.tmp"]
-    for path in halves:
+    unfinished = [store.folder / ".HEAD.0123456789abcdef.tmp"]
+    unfinished += [store.set_folder(ref) / ".manifest.json.0123456789abcdef.tmp"]
+    for path in unfinished:
         path.write_bytes(b"x")
     strangers = [store.folder / name for name in ("README", "sets/notes", "tracks/B", ".x.tmp")]
     for path in strangers:
@@ -304,10 +304,10 @@ def test_garbage_is_told_before_it_is_taken(store: CheckpointStore) -> None:
     told = collect_garbage(store, grace_s=-1, dry_run=True)
     assert sorted(store.folder.rglob("*")) == before
     assert collect_garbage(store, grace_s=-1) == told
-    assert {*halves, store.folder / "sets" / "000000000007-half"} < set(told.halves)
-    assert (len(told.halves), told.objects, told.bytes) == (4, 1, 5)
+    assert {*unfinished, store.folder / "sets" / "000000000007-half"} < set(told.unfinished)
+    assert (len(told.unfinished), told.objects, told.bytes) == (4, 1, 5)
     assert all(path.exists() for path in strangers)
-    assert list_incomplete(store) == []
+    assert list_unfinished(store) == []
 
 
 def test_a_link_goes_and_never_what_it_leads_to(store: CheckpointStore, tmp_path: Path) -> None:
@@ -346,9 +346,9 @@ def test_killed_after_the_first_object_the_head_is_an_older_one_and_whole(
     assert apply_retention(store, Retention(2)).checkpoints == ()
     for ref in refs:
         assert read_checkpoint(store, ref) == tensors_at(ref.training_step)
-    assert [path.name for path in list_incomplete(store)] == ["000000000002-half"]
+    assert [path.name for path in list_unfinished(store)] == ["000000000002-half"]
     collect_garbage(store)
-    assert len(list_incomplete(store)) == 1, "it may still be under way"
+    assert len(list_unfinished(store)) == 1, "it may still be under way"
 
 
 def test_an_empty_store_has_nothing_to_take_away(store: CheckpointStore) -> None:

@@ -218,7 +218,7 @@ def gc(
     grace_s = GRACE_S if grace is None else parse_duration(grace) / 1e6
     with checkpoints_of(context, folder) as place:
         removed = collect_garbage(place.root, grace_s=grace_s, dry_run=dry_run)
-        unfinished = [str(path.relative_to(place.root.folder)) for path in removed.halves]
+        unfinished = [str(path.relative_to(place.root.folder)) for path in removed.unfinished]
         output.print_records([removed_row(removed, unfinished)], GC_COLUMNS)
     if dry_run:
         output.note("nothing was taken away")

@@ -17,7 +17,7 @@ from snapshots.checkpoint_retention import (
     Removed,
     Retention,
     apply_retention,
-    list_incomplete,
+    list_unfinished,
 )
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints import file_faults
@@ -191,7 +191,7 @@ def test_what_another_line_took_away_meanwhile_is_missed(tmp_path: Path) -> None
     with pytest.raises(CheckpointIncompleteError, match="of tensor 't' is missing"):
         track.keep_manifest(manifest)
     assert track.list_checkpoints() == []
-    assert len(list_incomplete(track)) == 1
+    assert len(list_unfinished(track)) == 1
 
 
 def test_two_lines_save_the_same_and_clear_away_at_once(tmp_path: Path) -> None:
@@ -236,6 +236,6 @@ def test_what_may_not_be_looked_at_is_not_taken_for_absent(
     monkeypatch.setattr(file_faults.os, "lstat", refused)
     assert store.list_checkpoints(report=report.append) == []
     assert len(report) == 1
-    for look in (lambda: list_incomplete(store), store.tracks, store.head):
+    for look in (lambda: list_unfinished(store), store.tracks, store.head):
         with pytest.raises(CheckpointError, match="cannot be used: Permission denied"):
             look()
