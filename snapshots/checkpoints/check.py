@@ -24,6 +24,7 @@ class Soundness(StrEnum):
     INCOMPLETE = "incomplete"
     """Something is missing, nothing else is wrong."""
     DAMAGED = "damaged"
+    """Something is not what was saved, or may not be read."""
 
 
 class CheckedCheckpoint(NamedTuple):
