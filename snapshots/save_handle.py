@@ -83,7 +83,7 @@ class SaveHandle:
 
     def untold_error(self) -> BaseException | None:
         """The error that nobody was told of yet."""
-        if self._told or not self._future.done():
+        if self._told or not self._future.done() or self._future.cancelled():
             return None
         self._told = True
         return self._future.exception()

@@ -11,7 +11,10 @@ Imports torch, which steplog itself never needs.
 """
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -58,7 +61,7 @@ class ShardSaver:
         self._delta = delta
         self._threads = threads
         self._retention = None if retention is None else retention.check()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="steplog-save")
+        self._thread: Thread | None = None
         self._under_way: SaveHandle | None = None
         self._staging = Staging()
         self._ranks = Ranks(timeout_s) if ranks is None else ranks
@@ -79,7 +82,7 @@ class ShardSaver:
         if error is None:
             self.close()
         else:
-            self._pool.shutdown(wait=True)
+            self._await_thread()
 
     def save(
         self,
@@ -134,13 +137,12 @@ class ShardSaver:
         ready = self._ready(state, step, ends, in_background=in_background)
         if not in_background:
             return SaveHandle.ended(self._save(ready, writer, ends, self._ranks.group))
-        saving = self._pool.submit(self._save, ready, writer, ends, self._background_group)
-        self._under_way = SaveHandle(step, saving)
-        return self._under_way
+        save = partial(self._save, ready, writer, ends, self._background_group)
+        return self._begin(step, save, ends)
 
     def close(self) -> None:
         """Wait for the save under way. Raises what it met, where nobody asked its handle."""
-        self._pool.shutdown(wait=True)
+        self._await_thread()
         last, self._under_way = self._under_way, None
         error = None if last is None else last.untold_error()
         if error is not None:
@@ -161,7 +163,7 @@ class ShardSaver:
             under_way = "another" if last is None else last.step
             raise CheckpointError(
                 f"the save of step {under_way} is still under way",
-                hint="wait for its handle, or save less often",
+                hint="wait for its handle, or leave the block, which waits too; or save less often",
                 step=step,
             )
         if any(one != step for _busy, one in found):
@@ -173,6 +175,28 @@ class ShardSaver:
         self._under_way = None
         if untold is not None:
             raise untold
+
+    def _begin(self, step: int, save: Callable[[], CheckpointRef], ends: SaveEnds) -> SaveHandle:
+        """Begin the save in a thread of its own."""
+        saving: Future[CheckpointRef] = Future()
+        handle = SaveHandle(step, saving)
+        self._thread = Thread(target=_fulfil, args=(saving, save), name="steplog-save")
+        try:
+            # Known before it can begin: Ctrl-C may end this call at any moment, and a save that
+            # nobody knew of would have its copies overwritten by the next one.
+            self._under_way = handle
+            self._thread.start()
+        except BaseException:
+            if saving.cancel():  # it has not begun, and does not any more
+                self._under_way = None
+                ends.give_up()
+            raise
+        return handle
+
+    def _await_thread(self) -> None:
+        # One whose start was broken off is not alive, and saves nothing.
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join()
 
     def _ready(self, state: State, step: int, ends: SaveEnds, *, in_background: bool) -> State:
         """What is to be saved, once every rank has it: none must wait for one that failed."""
@@ -218,6 +242,16 @@ class ShardSaver:
                     step=ref.training_step,
                 ) from error
         return ref
+
+
+def _fulfil(saving: "Future[CheckpointRef]", save: Callable[[], CheckpointRef]) -> None:
+    if not saving.set_running_or_notify_cancel():
+        return
+    try:
+        saving.set_result(save())
+    except BaseException as error:  # noqa: BLE001  (whoever asks the handle is told)
+        saving.set_exception(error)
+        del saving, save  # or the error and this frame would hold each other, and the state
 
 
 def _told(writer: ShardWriter, group: Group) -> CheckpointRef:
