@@ -66,6 +66,7 @@ def open_log(broker: Broker, tmp_path: Path) -> Iterator[Callable[..., KafkaLog]
         folder = tmp_path / f"mirror-{len(opened)}"
         opened.append(KafkaLog([broker.bootstrap], topic, folder, append_deadline_s=deadline_s))
         first = EventChain(mint_session_id())
+        first.time = time.time_ns() // 1_000  # A topic may take nothing older.
         append_at_last(opened[-1], [first.seed(writer=opened[-1].writer_id)])
         return opened[-1]
 
