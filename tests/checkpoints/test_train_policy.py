@@ -28,7 +28,7 @@ from snapshots.policies.notes import PolicyNotes
 from tests.support.killed_trainings import POINTS
 
 STEPS = 60
-DEADLINE_S = 500
+DEADLINE_S = 570
 AGAIN = "run the same command again"
 
 SAVING = (
