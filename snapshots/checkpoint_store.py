@@ -266,9 +266,10 @@ class CheckpointStore:
     def unpin(self, name: str) -> None:
         """Take a pin away; harmless where there is none."""
         path = self._track_folder / "pins" / check_id(name, "a pin's name")
-        with os_errors_told(path), suppress(FileNotFoundError):
-            path.unlink()
-            sync_folder(path.parent)
+        with os_errors_told(path):
+            if is_there(path):
+                path.unlink(missing_ok=True)
+                sync_folder(path.parent)
 
     def pins(self) -> dict[str, CheckpointRef]:
         """Every pin by name. Raises `CheckpointError` where they, or one, cannot be read."""

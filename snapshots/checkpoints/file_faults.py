@@ -3,8 +3,12 @@
 Anyone may have changed them, or may have forbidden them. All of it leaves as `CheckpointError` that
 names the path and the next step; only what is missing is `CheckpointIncompleteError`. Used wherever
 such a folder, or one that is imported or exported, is touched.
+
+A link that leads nowhere is not taken for an empty folder: most likely a disk is not mounted, and
+what lies there is needed.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,12 +38,13 @@ def os_errors_told(path: Path) -> Iterator[None]:
 def is_there(path: Path, *, follow_links: bool = False) -> bool:
     """Whether anything has this name, be it a link to nothing. Raises `CheckpointError`.
 
-    `follow_links`: whether what a link leads to is there. What may not be looked at is not taken
-    for absent: what it needs would be taken away.
+    `follow_links`: whether what a link leads to is there. What may not be looked at, or lies in a
+    folder that is a link to nothing, is not taken for absent: what it needs would be taken away.
     """
     try:
         os.stat(path) if follow_links else os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
+        refuse_broken_link(path.parent)
         return False
     except OSError as error:
         raise unusable(path, error) from error
@@ -49,7 +54,10 @@ def is_there(path: Path, *, follow_links: bool = False) -> bool:
 def is_folder(path: Path) -> bool:
     """Whether a folder, or a link to one, has this name. Raises `CheckpointError`."""
     with os_errors_told(path):
-        return path.is_dir()
+        if path.is_dir():
+            return True
+    refuse_broken_link(path)
+    return False
 
 
 def names_in(folder: Path) -> list[str]:
@@ -57,6 +65,7 @@ def names_in(folder: Path) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
+        refuse_broken_link(folder)
         return []
     except OSError as error:
         raise unusable(folder, error) from error
@@ -70,6 +79,7 @@ def read_file(path: Path, bytes_max: int) -> bytes:
     try:
         return read_whole(path, bytes_max=bytes_max)
     except (FileNotFoundError, NotADirectoryError):
+        refuse_broken_link(path)
         raise CheckpointIncompleteError(
             f"{path} is missing", hint=f"the checkpoint was removed; {OTHERS}"
         ) from None
@@ -81,6 +91,9 @@ def read_file(path: Path, bytes_max: int) -> bytes:
 
 def unusable(path: Path, error: OSError) -> CheckpointError:
     """The error for a path that the operating system refuses."""
+    broken = _broken_link(path)
+    if broken is not None:
+        return broken
     return CheckpointError(f"{path} cannot be used: {error.strerror or error}", hint=hint_of(error))
 
 
@@ -90,3 +103,28 @@ def damaged(path: Path, what: str) -> CheckpointError:
         f"{path} is damaged: {what}",
         hint=f"{OTHERS}; `steplog checkpoint head` mends a damaged HEAD",
     )
+
+
+def refuse_broken_link(path: Path) -> None:
+    """Raise `CheckpointError` where `path`, or a folder it lies in, is a link to nothing."""
+    broken = _broken_link(path)
+    if broken is not None:
+        raise broken
+
+
+def _broken_link(path: Path) -> CheckpointError | None:
+    for one in (path, *path.parents):
+        try:
+            os.stat(one)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                return None
+        else:
+            return None
+        if one.is_symlink():
+            return CheckpointError(
+                f"{one} is a link that leads nowhere: to {os.readlink(one)}",
+                hint="mount the disk that it leads to; only where that is gone for good, remove "
+                "the link",
+            )
+    return None

@@ -24,10 +24,18 @@ from eventlog.errors import (
     LogUnavailableError,
     SteplogError,
 )
-from snapshots.checkpoints.file_faults import OTHERS, is_there, os_errors_told, unusable
+from snapshots.checkpoints.file_faults import (
+    OTHERS,
+    is_there,
+    names_in,
+    os_errors_told,
+    refuse_broken_link,
+    unusable,
+)
 from snapshots.checkpoints.manifest import StoredObject
 from snapshots.compression import ReadableBuffer
 
+_FAN_OUT_CHARACTERS: Final = 2
 _WRITE_BYTES: Final = 1 << 19  # pieces are gathered to so many before they are written
 _PIECES_MAX: Final = 512  # of one call to the system; it takes 1,024
 
@@ -113,7 +121,7 @@ class ObjectFolder:
 
     def object_path(self, digest: str) -> Path:
         """Where the object of this SHA-256 lies, or would."""
-        return self.folder / digest[:2] / digest
+        return self.folder / digest[:_FAN_OUT_CHARACTERS] / digest
 
     def verify_in_place(self, stored: StoredObject, tensor: str) -> None:
         """Return where the object is there with its size; does not re-hash. Raises as reading."""
@@ -132,6 +140,9 @@ class ObjectFolder:
 
         Raises `CheckpointError` where a folder of them cannot be listed.
         """
+        for name in names_in(self.folder):
+            if len(name) == _FAN_OUT_CHARACTERS:
+                refuse_broken_link(self.folder / name)
         try:
             for ref in self._objects.list_blobs():
                 yield StoredObject(ref.digest.hex(), ref.size)
@@ -147,7 +158,11 @@ class ObjectFolder:
     ) -> NoReturn:
         """Raise that the object is missing or else, in the words of `what`, damaged."""
         path = self.object_path(stored.digest)
-        if not is_there(path, follow_links=True):
+        try:
+            found = is_there(path, follow_links=True)
+        except CheckpointError as error:
+            raise _unreadable(stored, tensor, error) from cause
+        if not found:
             raise CheckpointIncompleteError(
                 f"{_named(stored, tensor)} is missing: {path}",
                 hint=f"restore the file from a copy, or load another checkpoint; {OTHERS}",
