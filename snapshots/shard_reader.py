@@ -202,8 +202,9 @@ class ShardReader(StorageReader):
         row_bytes = math.prod(chunk.shape[1:]) * item_bytes
         covering, start = _parts_over(chunk, first * row_bytes, last * row_bytes)
         # Into memory of its own, and from there when all of it was compared: a part that is
-        # damaged never reaches the tensor.
-        buffer = torch.empty(sum(part.raw_bytes for part in covering), dtype=torch.uint8)
+        # damaged never reaches the tensor. On the CPU, whatever device new tensors have by default.
+        size = sum(part.raw_bytes for part in covering)
+        buffer = torch.empty(size, dtype=torch.uint8, device="cpu")
         view = bytes_view(buffer)
         futures, at = [], 0
         for part in covering:

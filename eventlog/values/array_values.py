@@ -113,7 +113,7 @@ def _open_tensor(value: ArrayValue) -> object:
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"this torch has no dtype {value.dtype}")
     if math.prod(value.shape) == 0:
-        return torch.empty(value.shape, dtype=dtype)
+        return torch.empty(value.shape, dtype=dtype, device="cpu")
     return torch.frombuffer(bytearray(value.data), dtype=dtype).reshape(value.shape).clone()
 
 
