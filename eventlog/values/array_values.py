@@ -112,9 +112,10 @@ def _open_tensor(value: ArrayValue) -> object:
     dtype = getattr(torch, value.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"this torch has no dtype {value.dtype}")
-    if math.prod(value.shape) == 0:
-        return torch.empty(value.shape, dtype=dtype, device="cpu")
-    return torch.frombuffer(bytearray(value.data), dtype=dtype).reshape(value.shape).clone()
+    with torch.inference_mode(False):  # what is made in inference mode can be changed only there
+        if math.prod(value.shape) == 0:
+            return torch.empty(value.shape, dtype=dtype, device="cpu")
+        return torch.frombuffer(bytearray(value.data), dtype=dtype).reshape(value.shape).clone()
 
 
 def is_array(value: object) -> bool:

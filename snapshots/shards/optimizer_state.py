@@ -101,12 +101,14 @@ def room_for(
                 tensor=name,
             )
         dtype = dtype_of(name, entry.dtype)
-        if tuple(parameter.shape) == entry.shape:
-            made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
-        else:
-            known = optimizer.state.get(parameter, {}).get(key)
-            device = known.device if isinstance(known, torch.Tensor) else "cpu"
-            made = torch.zeros(entry.shape, dtype=dtype, device=device)
+        known = optimizer.state.get(parameter, {}).get(key)
+        # What is made in inference mode can be changed only there, and these become the moments.
+        with torch.inference_mode(False):
+            if tuple(parameter.shape) == entry.shape:
+                made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+            else:
+                device = known.device if isinstance(known, torch.Tensor) else "cpu"
+                made = torch.zeros(entry.shape, dtype=dtype, device=device)
         room.setdefault(name, {})[key] = made
     return room
 

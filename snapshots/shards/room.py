@@ -57,14 +57,22 @@ def _tensor_beside(tensor: torch.Tensor, name: str) -> torch.Tensor:
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
         if tensor.layout is torch.strided
     )
-    if tensor.is_meta or spread:
+    fixed = tensor.is_inference() and not torch.is_inference_mode_enabled()
+    if tensor.is_meta or spread or fixed:
         raise CheckpointError(
             f"nothing can be loaded into {name!r}: it "
-            + ("has no memory (device meta)" if tensor.is_meta else "is one item, expanded"),
+            + (
+                "has no memory (device meta)"
+                if tensor.is_meta
+                else "is one item, expanded"
+                if spread
+                else "was made in inference mode, and can be changed only there"
+            ),
             hint="give it memory of its own before: `model.to_empty(device=...)`, or `.clone()`",
             tensor=name,
         )
-    return torch.empty_like(tensor)
+    with torch.inference_mode(False):  # what is made in inference mode can be changed only there
+        return torch.empty_like(tensor)
 
 
 def _holds_tensors(value: Any) -> bool:

@@ -58,7 +58,11 @@ class Staging:
         require_kept_tensors(state)
         before, self._kept = self._kept, {}
         aliases: _Aliases = {}
-        return {name: self._copy(value, (name,), before, aliases) for name, value in state.items()}
+        # A copy made in inference mode could be used again only there.
+        with torch.inference_mode(False), torch.no_grad():
+            return {
+                name: self._copy(value, (name,), before, aliases) for name, value in state.items()
+            }
 
     def _copy(self, value: Any, path: Path, before: _Kept, aliases: _Aliases) -> Any:
         if isinstance(value, DTensor):
