@@ -1,13 +1,19 @@
 """`SaveHandle`: one save of a checkpoint that may be under way, as its caller holds it.
 
-Needs no torch. Made by the shard saver.
+What it met is raised; where nobody is left who could be told, it is logged. Needs no torch. Made by
+the shard saver.
 """
 
+import logging
+import os
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
+
+_logger: Final = logging.getLogger("steplog.checkpoints")
 
 Commit = Callable[[Manifest], CheckpointRef]
 """How rank 0 makes a checkpoint of a manifest, once all that it names is stored."""
@@ -35,7 +41,8 @@ class SaveHandle:
     def __init__(self, step: int, future: Future[CheckpointRef]) -> None:
         self._step = step
         self._future = future
-        self._told = False
+        # Called when nobody holds the handle any more, or the program ends; detached when told.
+        self._last_word = weakref.finalize(self, _log_lost, step, future, os.getpid())
 
     @property
     def step(self) -> int:
@@ -76,14 +83,31 @@ class SaveHandle:
         """The checkpoint, once it is committed. Raises what the save met (`CheckpointError`),
         `TimeoutError` where it is under way after `timeout_s` seconds."""
         error = self._future.exception(timeout_s)
-        self._told = True
+        self._last_word.detach()
         if error is not None:
             raise error
         return self._future.result()
 
     def untold_error(self) -> BaseException | None:
         """The error that nobody was told of yet."""
-        if self._told or not self._future.done() or self._future.cancelled():
+        if not self._future.done() or self._future.cancelled() or not self._last_word.detach():
             return None
-        self._told = True
         return self._future.exception()
+
+    def log_untold_error(self) -> None:
+        """Log the error that nobody was told of yet: who was to be is told of another."""
+        self._last_word()
+
+
+def _log_lost(step: int, future: Future[CheckpointRef], process: int) -> None:
+    """Log what a save met; or that it is lost, where the program ends before it."""
+    if process != os.getpid() or future.cancelled():  # in a child it is its parent's
+        return
+    if not future.done():
+        _logger.warning("the save of step %d is lost: the program ended before it", step)
+    elif (error := future.exception()) is not None:
+        _logger.warning(
+            "the save of step %d in the background failed, and nobody asked its handle: %s",
+            step,
+            error,
+        )

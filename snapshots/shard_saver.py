@@ -28,6 +28,7 @@ from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.limits import COLLECTIVE_TIMEOUT_S, THREADS
 from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.workers import fulfil
 from snapshots.save_handle import AS_ALONE, SaveEnds, SaveHandle
 from snapshots.shard_writer import ShardWriter
 from snapshots.shards.ranks import Group, Ranks, pass_interrupt_on
@@ -79,10 +80,14 @@ class ShardSaver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Wait for the save under way, as `close`; with an error, log what it met."""
         if error is None:
             self.close()
-        else:
-            self._await_thread()
+            return
+        self._await_thread()
+        last, self._under_way = self._under_way, None
+        if last is not None:
+            last.log_untold_error()
 
     def save(
         self,
@@ -177,10 +182,10 @@ class ShardSaver:
             raise untold
 
     def _begin(self, step: int, save: Callable[[], CheckpointRef], ends: SaveEnds) -> SaveHandle:
-        """Begin the save in a thread of its own."""
+        """Begin the save in a thread of its own, which a program that ends waits for."""
         saving: Future[CheckpointRef] = Future()
         handle = SaveHandle(step, saving)
-        self._thread = Thread(target=_fulfil, args=(saving, save), name="steplog-save")
+        self._thread = Thread(target=fulfil, args=(saving, save), name="steplog-save")
         try:
             # Known before it can begin: Ctrl-C may end this call at any moment, and a save that
             # nobody knew of would have its copies overwritten by the next one.
@@ -242,16 +247,6 @@ class ShardSaver:
                     step=ref.training_step,
                 ) from error
         return ref
-
-
-def _fulfil(saving: "Future[CheckpointRef]", save: Callable[[], CheckpointRef]) -> None:
-    if not saving.set_running_or_notify_cancel():
-        return
-    try:
-        saving.set_result(save())
-    except BaseException as error:  # noqa: BLE001  (whoever asks the handle is told)
-        saving.set_exception(error)
-        del saving, save  # or the error and this frame would hold each other, and the state
 
 
 def _told(writer: ShardWriter, group: Group) -> CheckpointRef:

@@ -8,11 +8,12 @@ called next. Used by the part writer.
 import threading
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final
 
 from snapshots.checkpoints.manifest import StoredObject
 from snapshots.checkpoints.object_folder import ObjectFolder, WrittenObject
+from snapshots.checkpoints.workers import Workers
 from snapshots.compression import ReadableBuffer
 
 WAITING_MAX: Final = 16
@@ -24,7 +25,7 @@ class ObjectKeeper:
 
     def __init__(self, objects: ObjectFolder) -> None:
         self._objects = objects
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="steplog-sync")
+        self._workers = Workers(1, "steplog-sync")
         self._lock = threading.Lock()
         self._room = threading.Semaphore(WAITING_MAX)
         self._waiting: list[WrittenObject] = []
@@ -47,7 +48,7 @@ class ObjectKeeper:
             raise
         with self._lock:
             self._waiting.append(written)
-            self._begun.append(self._pool.submit(self._keep_waiting))
+            self._begun.append(self._workers.submit(self._keep_waiting))
         return written.stored
 
     def finish(self) -> None:
@@ -57,7 +58,7 @@ class ObjectKeeper:
 
     def close(self) -> None:
         """End the thread, when it has synced what waits."""
-        self._pool.shutdown(wait=True)
+        self._workers.close()
 
     def _keep_waiting(self) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from hashlib import sha256
 from itertools import chain
 from types import TracebackType
@@ -22,6 +22,7 @@ from snapshots.checkpoints.limits import PENDING_PER_THREAD
 from snapshots.checkpoints.manifest import Chunk, Part
 from snapshots.checkpoints.object_keeper import ObjectKeeper
 from snapshots.checkpoints.parts import PartReader
+from snapshots.checkpoints.workers import Workers
 from snapshots.compression import ReadableBuffer
 from snapshots.tensor_codec import Encoding, encode_part
 
@@ -69,7 +70,7 @@ class PartWriter:
         self._ancestor = ancestor
         self._pending: deque[Future[None]] = deque()
         self._pending_max = threads * PENDING_PER_THREAD
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steplog-shard")
+        self._workers = Workers(threads, "steplog-shard")
         self._keeper = ObjectKeeper(store.objects)
         self._pack: list[_Packed] = []
         self._pack_bytes = 0
@@ -86,7 +87,7 @@ class PartWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._workers.close(cancel=True)
         self._keeper.close()
 
     def add_chunk(
@@ -106,7 +107,7 @@ class PartWriter:
             while len(self._pending) >= self._pending_max:
                 self._pending.popleft().result()
             self._pending.append(
-                self._pool.submit(self._write_part, name, piece, item_bytes, above, parts, slot)
+                self._workers.submit(self._write_part, name, piece, item_bytes, above, parts, slot)
             )
         return parts
 

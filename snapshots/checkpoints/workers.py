@@ -1,0 +1,69 @@
+"""`Workers`: a few threads for one piece of work, also where the program has come to its end.
+
+`concurrent.futures` takes no work any more once the program ends, while a save in the background
+that it waits for has still to write. Whoever makes these threads ends them; left behind by an
+interrupt, they keep no program from ending. Used by the part writer and the object keeper.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_Task = tuple["Future[Any]", Callable[[], Any]]
+
+
+def fulfil(future: "Future[T]", act: Callable[[], T]) -> None:
+    """Give the future what `act()` gives or raises; do nothing where it was cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(act())
+    except BaseException as error:  # noqa: BLE001  (whoever asks the future is told)
+        future.set_exception(error)
+        del future, act  # or the error and this frame would hold each other
+
+
+class Workers:
+    """Up to `count` threads, begun as there is work. One thread at a time may call it."""
+
+    def __init__(self, count: int, name: str) -> None:
+        """Begins no thread. `name` is what all of them are called."""
+        self._count = count
+        self._name = name
+        self._threads: list[Thread] = []
+        self._waiting: SimpleQueue[_Task | None] = SimpleQueue()
+
+    def submit(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Have `act` done; the future has what it gives or raises."""
+        future: Future[T] = Future()
+        self._waiting.put((future, partial(act, *args, **kwargs)))
+        if len(self._threads) < self._count:
+            thread = Thread(target=self._work, name=self._name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return future
+
+    def close(self, *, cancel: bool = False) -> None:
+        """End the threads, once all that was submitted is done; `cancel`: what is begun is."""
+        if cancel:
+            with suppress(Empty):
+                while True:
+                    task = self._waiting.get_nowait()
+                    if task is not None:
+                        task[0].cancel()
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _work(self) -> None:
+        while (task := self._waiting.get()) is not None:
+            fulfil(*task)
+            del task  # what it holds must not wait for the next one
