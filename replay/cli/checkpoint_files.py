@@ -22,7 +22,7 @@ from replay.cli.opened import opened
 from replay.cli.output import Output
 from replay.cli.value_text import bytes_text
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints.file_faults import is_there
+from snapshots.checkpoints.file_faults import is_there, require_no_file
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.interchange.export import Exported, export_checkpoint
 from snapshots.interchange.import_writer import Imported
@@ -159,6 +159,7 @@ def _is_dcp(paths: Sequence[Path], format_name: str) -> bool:
 def _filled(context: typer.Context, folder: Path | None) -> Iterator[CheckpointStore]:
     """The store that is imported into; made if missing."""
     if folder is not None:
+        require_no_file(folder)
         yield CheckpointStore(folder)
         return
     with opened(context, create=True) as ws:

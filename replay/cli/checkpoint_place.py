@@ -15,7 +15,7 @@ from eventlog.errors import CheckpointIncompleteError, ConfigError
 from replay.cli.opened import opened
 from replay.workspace import Workspace
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints.file_faults import is_folder
+from snapshots.checkpoints.file_faults import is_folder, require_no_file
 from snapshots.checkpoints.inventory import tracks_with
 from snapshots.checkpoints.manifest import CheckpointRef
 
@@ -55,6 +55,7 @@ def checkpoints_of(
 ) -> Iterator[CheckpointPlace]:
     """The asked place, open while the block runs. Nothing is made where there is none."""
     if folder is not None:
+        require_no_file(folder)
         if not is_folder(folder):
             raise ConfigError(
                 f"there is no folder {folder}", hint="name one that dcp.save wrote to"

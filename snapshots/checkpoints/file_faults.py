@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from eventlog.durable_file import hint_of
-from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from eventlog.errors import CheckpointError, CheckpointIncompleteError, ConfigError
 from eventlog.untrusted_file import UnfitFile, read_whole
 
 OTHERS: Final = (
@@ -58,6 +58,17 @@ def is_folder(path: Path) -> bool:
             return True
     refuse_broken_link(path)
     return False
+
+
+def require_no_file(folder: Path) -> None:
+    """Raise `ConfigError` where `folder`, or what it is to lie in, is there and is no folder."""
+    for path in (folder, *folder.parents):
+        if is_there(path, follow_links=True):
+            if not is_folder(path):
+                raise ConfigError(
+                    f"{path} is not a folder", hint="name a folder, or one that is not there yet"
+                )
+            return
 
 
 def names_in(folder: Path) -> list[str]:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from eventlog.durable_file import sync_file, sync_folder
-from eventlog.errors import CheckpointError
+from eventlog.errors import ConfigError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.chunk_layout import Block, check_cover, runs_of, spacing_of
-from snapshots.checkpoints.file_faults import os_errors_told
+from snapshots.checkpoints.file_faults import os_errors_told, require_no_file
 from snapshots.checkpoints.limits import PENDING_PER_THREAD, THREADS
 from snapshots.checkpoints.manifest import (
     ITEM_BYTES,
@@ -82,10 +82,10 @@ def export_checkpoint(
     the same bytes. Tied tensors are written under each of their names; values that are no tensors
     are left out, and counted.
 
-    `folder` must be missing or empty. Raises `CheckpointError` where it is not, where no tensor is
-    chosen or one has a dtype that safetensors does not have, where anything stored is damaged, or
-    where the folder cannot be written; then nothing is left in it. Raises `ValueError` for an
-    unknown layout or `shard_bytes_max` below 1.
+    `folder` must be missing or empty: `ConfigError` where it is not, or where no tensor is chosen.
+    Raises `CheckpointError` where one has a dtype that safetensors does not have, where anything
+    stored is damaged, or where the folder cannot be written; then nothing is left in it. Raises
+    `ValueError` for an unknown layout or `shard_bytes_max` below 1.
     """
     if layout not in ("safetensors", "huggingface") or shard_bytes_max < 1:
         raise ValueError(f"there is no layout {layout!r} of at most {shard_bytes_max} bytes a file")
@@ -132,10 +132,11 @@ def _refuse_used(target: Path) -> None:
             target.is_symlink() or not target.is_dir() or any(target.iterdir())
         )
     if is_used:
-        raise CheckpointError(
+        raise ConfigError(
             f"{target} is there already, and is no empty folder",
             hint="name a folder that is not there yet",
         )
+    require_no_file(target)
 
 
 def _choose(manifest: Manifest, prefix: str, patterns: Sequence[str]) -> dict[str, TensorEntry]:
@@ -148,16 +149,15 @@ def _choose(manifest: Manifest, prefix: str, patterns: Sequence[str]) -> dict[st
     }
     if not chosen:
         first = ", ".join(map(repr, sorted(manifest.tensors)[:3]))
-        raise CheckpointError(
+        raise ConfigError(
             f"no tensor of checkpoint {manifest.id} is chosen: "
             f"it has {len(manifest.tensors)}{f', as {first}' if first else ''}",
             hint="choose another prefix or other patterns",
         )
     if "" in chosen:
-        raise CheckpointError(
+        raise ConfigError(
             f"of the name {prefix!r} nothing is left without the prefix",
             hint="give a shorter prefix",
-            tensor=prefix,
         )
     for name, entry in chosen.items():
         check_cover(prefix + name, entry.shape, [(one.offset, one.shape) for one in entry.chunks])

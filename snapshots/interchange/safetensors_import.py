@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from eventlog.errors import CheckpointError
+from eventlog.errors import CheckpointError, ConfigError
 from eventlog.untrusted_file import UnfitFile, open_untrusted, read_whole
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.file_faults import is_folder, is_there, names_in, os_errors_told
 from snapshots.checkpoints.manifest import ITEM_BYTES
+from snapshots.interchange.given_path import require_given
 from snapshots.interchange.import_writer import Imported, ImportedTensor, ImportWriter
 from snapshots.interchange.safetensors_file import SafetensorsHeader, read_header
 
@@ -26,6 +27,7 @@ INDEX_BYTES_MAX: Final = 1 << 26
 # What torch's writer of sharded files says of them: they hold pieces of tensors.
 _PIECES: Final = "DCP_SHARDING_INFO"
 _OF_MANY: Final = re.compile(r"(.*-)([0-9]{5})(-of-)([0-9]{5})(\.safetensors)")
+_HINT: Final = "give all files of one model, as they were published or exported"
 _NUMBERED_MAX: Final = 1000  # shards that a file's name may promise
 
 Source = str | os.PathLike[str]
@@ -41,7 +43,9 @@ def import_safetensors(
     `prefix` and its name in the file; with "model." it loads as `{"model": model.state_dict()}`.
 
     Raises `CheckpointError` naming the file or tensor where one is missing, twice there, damaged or
-    of a dtype that is not kept; then nothing is committed. `ValueError` for a step out of range.
+    of a dtype that is not kept; then nothing is committed. `ConfigError` where `source` names what
+    is not there, holds no safetensors, or is not all of the files that are there; `ValueError` for
+    a step out of range.
     """
     files, index = _files_of(source)
     _refuse_gaps(files)
@@ -58,8 +62,17 @@ def import_safetensors(
 def _files_of(source: Source | Sequence[Source]) -> tuple[list[Path], dict[str, Path] | None]:
     """The files, and where an index says so, which of them each tensor is in."""
     if not isinstance(source, str | os.PathLike):
-        return [Path(one) for one in source], None
+        files = [Path(one) for one in source]
+        for file in files:
+            require_given(file)
+            if is_folder(file):
+                raise ConfigError(
+                    f"{file} is a folder, and not all that is given",
+                    hint="give files, or one folder",
+                )
+        return files, None
     path = Path(source)
+    require_given(path)
     if not is_folder(path):
         return [path], None
     names = names_in(path)
@@ -71,7 +84,10 @@ def _files_of(source: Source | Sequence[Source]) -> tuple[list[Path], dict[str, 
         return sorted(set(index.values())), index
     files = [path / name for name in names if name.endswith(".safetensors")]
     if not files:
-        _refuse(path, "it has no file that ends in .safetensors")
+        raise ConfigError(
+            f"{path} has no file that ends in .safetensors",
+            hint="name a folder of safetensors, or one that dcp.save wrote to",
+        )
     return files, None
 
 
@@ -101,12 +117,13 @@ def _refuse_gaps(files: Sequence[Path]) -> None:
             assert found is not None
             due = file.with_name(f"{found[1]}{number:05}{found[3]}{found[4]}{found[5]}")
             if due.absolute() not in given:
-                what = (
-                    "it is not among the given files"
-                    if is_there(due, follow_links=True)
-                    else "it is missing"
-                )
-                _refuse(due, f"{what}, and {file.name} says that there are {count}")
+                if is_there(due, follow_links=True):
+                    raise ConfigError(
+                        f"{due} is not among the given files, and {file.name} says that there are "
+                        f"{count}",
+                        hint=_HINT,
+                    )
+                _refuse(due, f"it is missing, and {file.name} says that there are {count}")
         if not is_there(file, follow_links=True):
             _refuse(file, "it is missing")
 
@@ -164,6 +181,6 @@ def _is_one_of_ranks(file: Path) -> bool:
 def _refuse(path: Path, what: str, tensor: str | None = None) -> NoReturn:
     raise CheckpointError(
         f"{path} cannot be imported: {what}",
-        hint="give all files of one model, as they were published or exported",
+        hint=_HINT,
         tensor=tensor,
     )

@@ -13,8 +13,9 @@ from pathlib import Path
 from eventlog.errors import CheckpointError
 from eventlog.untrusted_file import UnfitFile, open_untrusted
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints.file_faults import os_errors_told
+from snapshots.checkpoints.file_faults import os_errors_told, require_no_file
 from snapshots.checkpoints.manifest import ITEM_BYTES
+from snapshots.interchange.given_path import require_given
 from snapshots.interchange.import_writer import Imported, ImportedTensor, ImportWriter
 from snapshots.interchange.torch_folder import (
     FolderTensor,
@@ -39,10 +40,12 @@ def import_dcp_folder(
     and named in the answer; without it they are refused.
 
     Raises `CheckpointError` naming the tensor or value where anything is missing, damaged, of a
-    kind that is not kept, or written through an extension; then nothing is committed. `ValueError`
-    for a step out of range.
+    kind that is not kept, or written through an extension; then nothing is committed. `ConfigError`
+    where there is no such folder, `ValueError` for a step out of range.
     """
     path = Path(folder)
+    require_given(path)
+    require_no_file(path)
     found = read_torch_folder(path)
     files = _Files(path)
     left_out: list[str] = []

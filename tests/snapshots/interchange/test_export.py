@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from eventlog.errors import CheckpointError
+from eventlog.errors import CheckpointError, ConfigError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints import part_writer
 from snapshots.interchange import placed_file
@@ -118,7 +118,7 @@ def test_a_subtree_is_chosen_and_its_prefix_taken_away(tmp_path: Path) -> None:
         ("", ["b*"], "no tensor"),
         ("model.a.bias", [], "nothing is left"),
     ):
-        with pytest.raises(CheckpointError, match=what):
+        with pytest.raises(ConfigError, match=what):
             export_checkpoint(
                 store_of(tmp_path), ref, tmp_path / "no", prefix=prefix, tensors=patterns
             )
@@ -167,7 +167,7 @@ def test_a_folder_in_use_is_left_alone_and_an_empty_one_is_taken(tmp_path: Path)
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("used", "file", "link"):
-        with pytest.raises(CheckpointError, match="is there already"):
+        with pytest.raises(ConfigError, match="is there already"):
             export_checkpoint(store_of(tmp_path), ref, tmp_path / name)
     (tmp_path / "empty").mkdir()
     export_checkpoint(store_of(tmp_path), ref, tmp_path / "empty")

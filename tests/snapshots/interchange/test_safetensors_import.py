@@ -8,7 +8,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from eventlog.errors import CheckpointError
+from eventlog.errors import CheckpointError, ConfigError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.interchange.export import export_checkpoint
 from snapshots.interchange.safetensors_import import import_safetensors
@@ -99,7 +99,7 @@ def test_a_missing_shard_is_named(store: CheckpointStore, tmp_path: Path) -> Non
     (folder / INDEX).unlink()
     with pytest.raises(CheckpointError, match=f"{names[1]} cannot be imported: it is missing"):
         import_safetensors(store, folder, step=1)
-    with pytest.raises(CheckpointError, match="not among the given files"):
+    with pytest.raises(ConfigError, match="not among the given files"):
         import_safetensors(store, [folder / names[2]], step=1)
     assert store.head() is None
 
@@ -139,10 +139,13 @@ def test_what_is_no_source_is_refused(store: CheckpointStore, tmp_path: Path) ->
     with pytest.raises(CheckpointError, match=r"tensor 'x' is in a\.safetensors too"):
         import_safetensors(store, tmp_path, step=1)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(CheckpointError, match=r"no file that ends in \.safetensors"):
+    with pytest.raises(ConfigError, match=r"no file that ends in \.safetensors"):
         import_safetensors(store, tmp_path / "empty", step=1)
-    with pytest.raises(CheckpointError, match="it is missing"):
+    with pytest.raises(ConfigError, match="there is nothing at"):
         import_safetensors(store, tmp_path / "nothing", step=1)
+    (tmp_path / "link").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(CheckpointError, match="link that leads nowhere"):
+        import_safetensors(store, tmp_path / "link", step=1)
     (tmp_path / "cut.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:-1])
     with pytest.raises(CheckpointError, match=r"cut\.safetensors cannot be used"):
         import_safetensors(store, tmp_path / "cut.safetensors", step=1)

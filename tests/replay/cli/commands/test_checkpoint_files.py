@@ -71,7 +71,6 @@ def test_what_goes_wrong_has_its_code(steplog: Command, source: Path, tmp_path: 
     empty.mkdir()
     for arguments, code, what in (
         ((empty, "--step", 1, "--format", "dcp"), 6, ".metadata"),
-        ((empty, "--step", 1), 4, "no file that ends in .safetensors"),
         ((source,), 2, "--step"),
         ((source, "--step", -1), 2, "--step"),
         ((source, "--step", 1, "--skip-values"), 2, "no values to skip"),
@@ -84,9 +83,46 @@ def test_what_goes_wrong_has_its_code(steplog: Command, source: Path, tmp_path: 
     ran = steplog("checkpoint", "export", "HEAD", tmp_path / "out", "--folder", tmp_path / "c")
     assert ran.code == 2 if not (tmp_path / "c").exists() else ran.code == 6
     keep_tensors(CheckpointStore(tmp_path / "c"), 1, {"a": ("uint8", (2,), b"ab")})
-    ran = steplog("checkpoint", "export", "HEAD", empty.parent, "--folder", tmp_path / "c")
-    assert ran.code == 4
-    assert "no empty folder" in ran.err
+
+
+def test_a_mistake_in_the_call_is_not_said_to_be_damage(
+    steplog: Command, source: Path, tmp_path: Path
+) -> None:
+    """What is named wrongly: no stored byte is damaged, so the exit code is not that of damage."""
+    keep_tensors(CheckpointStore(tmp_path / "c"), 1, {"a": ("uint8", (2,), b"ab")})
+    for name in ("empty", "used", "used/in"):
+        (tmp_path / name).mkdir()
+    second = tmp_path / "m-00002-of-00002.safetensors"
+    for path in (second, tmp_path / "m-00001-of-00002.safetensors"):
+        write_file(path, TENSORS)
+    out, nothing, empty = tmp_path / "out", tmp_path / "nope", tmp_path / "empty"
+    one, dcp = ("--step", 1), ("--step", 1, "--format", "dcp")
+    for arguments, what in (
+        (("export", "HEAD", tmp_path / "used"), "is there already"),
+        (("export", "HEAD", source), "is there already"),
+        (("export", "HEAD", source / "deep" / "er"), f"{source} is not a folder"),
+        (("export", "HEAD", out, "--tensors", "b*"), "no tensor of checkpoint"),
+        (("export", "HEAD", out, "--prefix", "modell."), "no tensor of checkpoint"),
+        (("export", "HEAD", out, "--prefix", "a"), "nothing is left"),
+        (("import", nothing, *one), f"there is nothing at {nothing}"),
+        (("import", source / "x", *one), f"there is nothing at {source / 'x'}"),
+        (("import", source, nothing, *one), f"there is nothing at {nothing}"),
+        (("import", source, empty, *one), f"{empty} is a folder"),
+        (("import", second, *one), "not among the given files"),
+        (("import", empty, *one), "no file that ends in .safetensors"),
+        (("import", nothing, *dcp), f"there is nothing at {nothing}"),
+        (("import", source, *dcp), f"{source} is not a folder"),
+    ):
+        ran = steplog("checkpoint", *arguments, "--folder", tmp_path / "c")
+        assert (ran.code, ran.out) == (2, ""), arguments
+        assert what in " ".join(ran.err.split())
+        assert "hint:" in ran.err
+    assert not out.exists()
+    for verb in (("list",), ("gc",), ("import", source, "--step", 1)):
+        for folder in (source, source / "x"):
+            ran = steplog("checkpoint", *verb, "--folder", folder)
+            assert (ran.code, ran.out) == (2, ""), (verb, folder)
+            assert f"{source} is not a folder" in " ".join(ran.err.split())
 
 
 def test_a_hostile_folder_runs_nothing(
