@@ -10,9 +10,10 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError
@@ -20,7 +21,7 @@ from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.file_faults import is_there, names_in, os_errors_told, read_file
 from snapshots.checkpoints.manifest import MANIFEST_BYTES_MAX, CheckpointRef, StoredObject
 from snapshots.checkpoints.parts import ancestry_of
-from snapshots.checkpoints.pointers import SET_NAME
+from snapshots.checkpoints.pointers import read_ref, set_folders
 
 KEEP_LAST_MIN: Final = 2
 """Fewest checkpoints that are kept: the newest may be the one that is found damaged."""
@@ -115,7 +116,10 @@ def apply_retention(
         surveyed = _survey(store)
         others = [one for one in store.tracks() if one.track != store.track]
         needed = _needed_by(known for one in others for known in _survey(one).values())
-        chains = {ref: _chain_of(store, ref, surveyed) for ref in surveyed}
+        chains = {}
+        for ref in surveyed:
+            with _unread_told(store, store.set_folder(ref)):
+                chains[ref] = _chain_of(store, ref, surveyed)
         store.verify_in_place(store.read_manifest(head))
         kept = kept_checkpoints(retention, chains, head, store.pins().values(), counted)
         needed |= _needed_by(surveyed[ref] for ref in kept)
@@ -173,12 +177,8 @@ def list_unfinished(store: CheckpointStore) -> list[Path]:
 
     Raises `CheckpointError` where they cannot be listed.
     """
-    sets = store.track_folder / "sets"
-    return [
-        sets / name
-        for name in names_in(sets)
-        if SET_NAME.fullmatch(name) and not is_there(sets / name / "manifest.json")
-    ]
+    folders = set_folders(store.track_folder)
+    return [folder for folder in folders if not is_there(folder / "manifest.json")]
 
 
 def _unfinished_files(store: CheckpointStore, tracks: Iterable[CheckpointStore]) -> Iterator[Path]:
@@ -206,11 +206,30 @@ _known: Final[dict[CheckpointRef, _Known]] = {}
 
 def _survey(store: CheckpointStore) -> dict[CheckpointRef, _Known]:
     """Every checkpoint of a track. Raises `CheckpointError` where one cannot be read."""
-    damage: list[CheckpointError] = []
-    refs = store.list_checkpoints(report=damage.append)
-    if damage:
-        raise damage[0]
-    return {ref: _known_of(store, ref) for ref in refs}
+    found: dict[CheckpointRef, _Known] = {}
+    for folder in set_folders(store.track_folder):
+        with _unread_told(store, folder):
+            if is_there(folder / "manifest.json"):
+                ref = read_ref(folder)
+                found[ref] = _known_of(store, ref)
+    return found
+
+
+@contextmanager
+def _unread_told(store: CheckpointStore, folder: Path) -> Iterator[None]:
+    """Let an error about one checkpoint say what it stops, and the way out."""
+    try:
+        yield
+    except CheckpointError as error:
+        named = f"{store.track or '.'}/{folder.name}"
+        raise type(error)(
+            f"nothing is taken away while checkpoint {named} cannot be read: {error.message}",
+            hint=f"{error.hint}; or put it out of the way: `steplog checkpoint set-aside {named} "
+            f"--folder {quote(str(store.folder))}`; what it alone needs goes with a later gc",
+            tensor=error.tensor,
+            object_digest=error.object_digest,
+            step=int(folder.name.partition("-")[0]),
+        ) from error
 
 
 def _known_of(store: CheckpointStore, ref: CheckpointRef) -> _Known:

@@ -38,9 +38,9 @@ from snapshots.checkpoints.manifest import (
 )
 from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.checkpoints.pointers import (
-    SET_NAME,
     read_pointer,
     read_ref,
+    set_folders,
     set_name,
     write_pointer,
     write_sum,
@@ -190,13 +190,12 @@ class CheckpointStore:
     def list_checkpoints(self, *, report: Report = pass_over) -> list[CheckpointRef]:
         """Every committed checkpoint, by step and id. What cannot be read goes to `report`."""
         found = []
-        for name in names_in(self._sets):
-            if SET_NAME.fullmatch(name):
-                try:
-                    if is_there(self._sets / name / "manifest.json"):
-                        found.append(read_ref(self._sets / name))
-                except CheckpointError as error:
-                    report(error)
+        for folder in set_folders(self._track_folder):
+            try:
+                if is_there(folder / "manifest.json"):
+                    found.append(read_ref(folder))
+            except CheckpointError as error:
+                report(error)
         return found
 
     def find_checkpoint(

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from eventlog.errors import CheckpointError, SteplogError
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.after_commit import RetentionFaults
 from snapshots.checkpoints.limits import COLLECTIVE_TIMEOUT_S, THREADS
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.workers import fulfil
@@ -39,8 +40,9 @@ class ShardSaver:
     """Saves checkpoints of one training, at once or in the background. Every rank makes one.
 
     `delta`, `threads` as for `ShardWriter`. With `retention`, rank 0 takes away what it does not
-    keep, after each commit. A copy of the state's size is kept in memory from the first
-    `save_async` on, so that later ones need not allocate it. Not thread-safe.
+    keep, after each commit; where it cannot, it warns (logger `steplog.checkpoints`). A copy of the
+    state's size is kept in memory from the first `save_async` on, so that later ones need not
+    allocate it. Not thread-safe.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class ShardSaver:
         self._delta = delta
         self._threads = threads
         self._retention = None if retention is None else retention.check()
+        self._retention_faults = RetentionFaults()
         self._thread: Thread | None = None
         self._under_way: SaveHandle | None = None
         self._staging = Staging()
@@ -237,15 +240,8 @@ class ShardSaver:
             raise _silent_rank(writer.step, error) from error
         ref = _told(writer, group)
         if writer.committed is not None and self._retention is not None:
-            try:
+            with self._retention_faults.warned(ref):
                 apply_retention(self._store, self._retention)
-            except SteplogError as error:
-                raise CheckpointError(
-                    f"checkpoint {ref.id} is committed, but older ones could not be taken away: "
-                    f"{error.message}",
-                    hint=error.hint,
-                    step=ref.training_step,
-                ) from error
         return ref
 
 

@@ -73,13 +73,21 @@ def track_text(track: object) -> str:
     return UNNAMED if track is None else str(track)
 
 
+def tracks_named(place: CheckpointPlace, text: str) -> tuple[list[CheckpointStore], str]:
+    """The tracks that `text` may mean, and what is left of it without `TRACK/`.
+
+    A usage error where there is no such track.
+    """
+    track, slash, name = text.rpartition("/")
+    return (_of_track(place.tracks, track) if slash else place.tracks), name
+
+
 def find_named(place: CheckpointPlace, text: str) -> tuple[CheckpointStore, CheckpointRef]:
     """The checkpoint that `text` names. A usage error where several tracks have one.
 
     Raises `CheckpointIncompleteError` where none has, and what is wrong with what is named.
     """
-    track, slash, name = text.rpartition("/")
-    tracks = _of_track(place.tracks, track) if slash else place.tracks
+    tracks, name = tracks_named(place, text)
     try:
         found = tracks_with(tracks, name)
     except ValueError as error:

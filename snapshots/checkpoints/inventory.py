@@ -5,13 +5,14 @@ Nothing that is damaged hides what is not: it is listed as what it is. Used by `
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots.checkpoint_store import CheckpointStore, Report
 from snapshots.checkpoints.file_faults import is_there, names_in
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
-from snapshots.checkpoints.pointers import SET_NAME, read_ref
+from snapshots.checkpoints.pointers import SET_NAME, read_ref, set_folders
 from snapshots.checkpoints.tracks import is_of_policies
 
 HEAD: Final = "HEAD"
@@ -60,13 +61,9 @@ def list_track(store: CheckpointStore, report: Report) -> Iterator[ListedCheckpo
     cannot be listed.
     """
     head, pins = read_pointers(store, report)
-    sets = store.track_folder / "sets"
     listed: set[CheckpointRef] = set()
-    for name in names_in(sets):
-        found = SET_NAME.fullmatch(name)
-        if found is None:
-            continue
-        one = _look_at(store, name, int(found[1]), found[2])
+    for folder in set_folders(store.track_folder):
+        one = _look_at(store, folder)
         if one.ref is not None:
             listed.add(one.ref)
             names = tuple(pin for pin, ref in pins.items() if ref == one.ref)
@@ -137,10 +134,10 @@ def find_in_track(store: CheckpointStore, name: str) -> CheckpointRef | None:
     ]
     if named:
         return store.find_checkpoint(step=step, checkpoint=None if step is not None else name)
-    for other in names_in(store.track_folder / "sets"):
-        found = SET_NAME.fullmatch(other)
-        if found is not None and (int(found[1]) == step if step is not None else found[2] == name):
-            one = _look_at(store, other, int(found[1]), found[2])
+    for folder in set_folders(store.track_folder):
+        found, _, id_ = folder.name.partition("-")
+        if int(found) == step if step is not None else id_ == name:
+            one = _look_at(store, folder)
             raise one.problem or CheckpointIncompleteError(
                 f"checkpoint {one.id} was not committed: its save was killed, or is under way",
                 hint="use another one; `steplog checkpoint gc` takes away what a killed save left",
@@ -171,9 +168,9 @@ def tracks_with(
     return found
 
 
-def _look_at(store: CheckpointStore, name: str, step: int, id_: str) -> ListedCheckpoint:
-    folder = store.track_folder / "sets" / name
-    one = ListedCheckpoint(store.track, step, id_, Status.INCOMPLETE)
+def _look_at(store: CheckpointStore, folder: Path) -> ListedCheckpoint:
+    step, _, id_ = folder.name.partition("-")
+    one = ListedCheckpoint(store.track, int(step), id_, Status.INCOMPLETE)
     try:
         if not is_there(folder / "manifest.json"):
             return one

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from eventlog.durable_file import sync_folder, write_whole
-from snapshots.checkpoints.file_faults import damaged, is_there, os_errors_told, read_file
+from snapshots.checkpoints.file_faults import (
+    damaged,
+    is_there,
+    names_in,
+    os_errors_told,
+    read_file,
+)
 from snapshots.checkpoints.manifest import ID_PATTERN, CheckpointRef
 
 SET_NAME: Final = re.compile(rf"([0-9]{{12}})-({ID_PATTERN})")
@@ -23,6 +29,15 @@ _POINTER_BYTES_MAX: Final = 256
 def set_name(training_step: int, id_: str) -> str:
     """The name of the folder in sets/ of a checkpoint with this step and id."""
     return f"{training_step:012}-{id_}"
+
+
+def set_folders(track_folder: Path) -> list[Path]:
+    """The folders in sets/ of a track that are named as a checkpoint's, by step and id.
+
+    Raises `CheckpointError` where they cannot be listed.
+    """
+    sets = track_folder / "sets"
+    return [sets / name for name in names_in(sets) if SET_NAME.fullmatch(name)]
 
 
 def write_pointer(path: Path, ref: CheckpointRef) -> None:

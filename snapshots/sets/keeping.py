@@ -6,13 +6,13 @@ trainer that lost its claim fails; committed in the log; HEAD; what retention le
 torch.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 
 from eventlog.cut import Cut
-from eventlog.errors import CheckpointError, SteplogError
+from eventlog.errors import SteplogError
 from eventlog.log import EventLog
 from eventlog.merkle_root import MerkleRoot
 from eventlog.recorder import SessionRecorder
@@ -20,6 +20,7 @@ from eventlog.recording.event_batch import EventBatch
 from eventlog.recording.session_writer import wall_clock_us
 from snapshots.checkpoint_retention import Retention, apply_retention
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.after_commit import RetentionFaults, committed_all_the_same
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
 from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.sets.journal import (
@@ -52,6 +53,7 @@ class SetKeeper:
         self._trees: dict[int, MerkleRoot] = {}
         self._covered = Cut.empty()
         self._members = Members(log, training)
+        self._retention_faults = RetentionFaults()
 
     def remember_claim(self, attempt: int) -> None:
         """The training was claimed just now, under `attempt`; called before all else."""
@@ -91,7 +93,8 @@ class SetKeeper:
 
         Raises `FencedError` where another trainer has claimed the training: nothing is committed
         then. One that claims it later has HEAD, and takes away what it does not keep: both are
-        left to it. What fails after the log has the set for committed says so.
+        left to it. What keeps HEAD from being moved, once the log has the set for committed, says
+        so; what keeps older sets from being taken away is a warning.
         """
         trees = extended_trees(self._log, self._trees, self._covered, entry.cut)
         ref = self._store.keep_manifest(manifest._replace(set=entry._replace(log=trees)))
@@ -99,9 +102,11 @@ class SetKeeper:
         commit_set(self._log, begun, ref.digest)
         self._trees, self._covered, self._previous = trees, entry.cut, ref.id
         still = partial(self._is_claimed_by, entry.attempt)
-        with _committed(ref, "HEAD could not be moved to it"):
+        with committed_all_the_same(
+            ref, "HEAD could not be moved to it", "the training goes on from this set"
+        ):
             self._store.move_head(ref, still=still)
-        with _committed(ref, "older ones could not be taken away"):
+        with self._retention_faults.warned(ref):
             self._let_go(still)
         return ref
 
@@ -124,15 +129,3 @@ class SetKeeper:
         known = self._store.list_checkpoints()
         committed = {one.id for one in known if is_committed(self._log, one, self._training)}
         apply_retention(self._store, self._retention, counted=committed, still=still)
-
-
-@contextmanager
-def _committed(ref: CheckpointRef, what: str) -> Iterator[None]:
-    try:
-        yield
-    except SteplogError as error:
-        raise CheckpointError(
-            f"set {ref.id} is committed, but {what}: {error.message}",
-            hint=f"{error.hint}; the training goes on from this set",
-            step=ref.training_step,
-        ) from error

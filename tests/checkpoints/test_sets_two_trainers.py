@@ -383,24 +383,30 @@ def test_a_newest_set_that_is_gone_says_which_others_are_whole(ws: Workspace) ->
         assert "no other set" in caught.value.hint
 
 
-@pytest.mark.parametrize("what", ["write_pointer", "apply_retention"])
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (CheckpointError("No space left on device", hint="free some space"), "No space left"),
+        (ValueError("odd"), "ValueError: odd"),
+    ],
+)
 def test_what_fails_after_a_set_is_committed_says_that_it_is(
-    ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch, what: str
+    ws: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
 ) -> None:
     """The disk was full for HEAD: the error read as if the set had not been kept."""
-    owner = checkpoint_store if what == "write_pointer" else set_keeping
 
     def full(*_: Any, **__: Any) -> None:
-        raise CheckpointError("No space left on device", hint="free some space")
+        raise error
 
     older = ws.training(NAME, config=KEEP_TWO)
     older.__enter__()
     saved(older, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(owner, what, full)
-        with pytest.raises(CheckpointError, match=r"is committed, but .*: No space left") as caught:
+        patch.setattr(checkpoint_store, "write_pointer", full)
+        with pytest.raises(CheckpointError, match=rf"is committed, but HEAD .*: {why}") as caught:
             saved(older, 2)
-    assert "free some space" in caught.value.hint
+    assert getattr(error, "hint", "see the cause") in caught.value.hint
+    assert "goes on from this set" in caught.value.hint
     assert older.checkpoints.find_checkpoint(step=2).id in caught.value.message
     third = saved(older, 3)[0]
     entry = older.checkpoints.read_manifest(older.checkpoints.find_checkpoint(step=3)).set

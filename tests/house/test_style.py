@@ -48,6 +48,7 @@ MAY_CATCH_ALL = {
     "replay/snapshot_taker.py": "a user's policy: the event it is asked after is durable already",
     "eventlog/kafka/committer.py": "the one writer: each waiter is answered, whatever happened",
     "eventlog/sqlite/committer.py": "the one writer: each waiter is answered, whatever happened",
+    "snapshots/checkpoints/after_commit.py": "the save is whole, whatever comes after it",
     "snapshots/shards/ranks.py": "the other ranks are told, and the exception goes on",
 }
 VAGUE_MODULES = {"utils", "util", "common", "core", "services", "helpers", "misc", "base"}

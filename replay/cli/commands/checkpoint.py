@@ -14,6 +14,7 @@ from replay.checkpoint_views import (
     pointer_row,
     removed_row,
 )
+from replay.cli.checkpoint_aside import set_checkpoint_aside
 from replay.cli.checkpoint_files import export_files, import_files
 from replay.cli.checkpoint_place import (
     REF_HELP,
@@ -295,6 +296,7 @@ def head(
 
 app.command("export")(export_files)
 app.command("import")(import_files)
+app.command("set-aside")(set_checkpoint_aside)
 
 
 def _listed(
