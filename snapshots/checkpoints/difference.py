@@ -11,11 +11,13 @@ from typing import NamedTuple
 from snapshots.checkpoints.chunk_layout import check_cover, runs_of
 from snapshots.checkpoints.manifest import ITEM_BYTES, Chunk, Part, TensorEntry, ValueEntry
 from snapshots.checkpoints.parts import PartReader
+from snapshots.checkpoints.value_difference import changed_places
 
 
 class Changed(NamedTuple):
     """One name that differs. A side is None where the name is not there.
 
+    Of a training's own values the name goes on to the place in it, as `.groups[0].lr`.
     For a tensor of one dtype and shape whose bytes differ: of `parts`, `parts_changed` (both None
     where the two are not cut alike), and of `numbers`, `numbers_changed` where they were counted.
     """
@@ -49,7 +51,7 @@ def compare_checkpoints(
                 yield from _compare_bytes(name, left, right, before, after)
         elif isinstance(left, ValueEntry) and isinstance(right, ValueEntry):
             if left.data != right.data:
-                yield Changed(name, left, right)
+                yield from (Changed(*place) for place in changed_places(name, left, right))
         else:
             yield Changed(name, left, right)
 
