@@ -12,7 +12,7 @@ from eventlog.recording.session_writer import wall_clock_us
 from replay.cli.exit_codes import ExitCode
 from replay.cli.opened import opened
 from replay.cli.output import NOTHING, Output, Record, number_text, time_text
-from replay.cli.ranges import parse_range, parse_step_range
+from replay.cli.ranges import parse_policy_range, parse_step_range
 from replay.cli.times import parse_duration, parse_time
 from replay.ended_sessions import Place
 from replay.views import session_row, voided_row
@@ -140,7 +140,7 @@ def _within(
     now_us = time.time_ns() // 1_000
     latest = [] if until is None else [parse_time(until, now_us)]
     latest += [] if idle is None else [now_us - parse_duration(idle)]
-    policy_min, policy_max = parse_range(policy)
+    policy_min, policy_max = parse_policy_range(policy)
     step_min, step_max = parse_step_range(training_step)
     return where._replace(
         last_time_min=None if since is None else parse_time(since, now_us),
