@@ -5,6 +5,7 @@ only when no manifest that is left names it. A kill in between leaves files that
 `collect_garbage` takes. Used by the saver after each commit and by `checkpoint gc` of the command.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.added_objects import AddedObjects
 from snapshots.checkpoints.file_faults import is_there, names_in, os_errors_told, read_file
 from snapshots.checkpoints.manifest import MANIFEST_BYTES_MAX, CheckpointRef, StoredObject
 from snapshots.checkpoints.parts import ancestry_of
@@ -32,6 +34,9 @@ KNOWN_MAX: Final = 4096
 
 # As `durable_file` and `object_folder` name what they have not renamed yet.
 _UNFINISHED: Final = re.compile(r"\.([^/]*\.)?[0-9a-f]{16}\.tmp")
+
+
+_logger: Final = logging.getLogger("steplog.checkpoints")
 
 
 class Retention(NamedTuple):
@@ -170,6 +175,28 @@ def collect_garbage(
             for path in unfinished:
                 _remove_set(path)
         return Removed((), len(unnamed), sum(one.size for one in unnamed), tuple(unfinished))
+
+
+def take_back(store: CheckpointStore, added: AddedObjects) -> None:
+    """Take away what a failed save has added and no checkpoint of any track names.
+
+    A full disk would else stay full of it. What somebody has written again since is left: a save
+    of theirs is about to name it. Warns where it cannot: the save's own end is what is raised.
+    """
+    if not len(added):
+        return
+    try:
+        with store.locked():
+            needed = _needed_by(known for one in store.tracks() for known in _survey(one).values())
+            for stored in added:
+                path = store.objects.object_path(stored.digest)
+                if stored.digest not in needed and added.is_in_place(stored, path):
+                    _remove(store, stored)
+    except CheckpointError as error:
+        _logger.warning(
+            "what a failed save has stored stays until `steplog checkpoint gc --grace 10m`: %s",
+            error,
+        )
 
 
 def list_unfinished(store: CheckpointStore) -> list[Path]:

@@ -234,6 +234,7 @@ class ShardSaver:
         try:
             save(dict(state), storage_writer=writer, process_group=group)
         except CheckpointException as error:
+            writer.take_back()  # it has failed for all ranks: none of them names what is stored
             pass_interrupt_on(error, self._ranks.rank)
             raise _failed_save(writer.step, failure_of(error)) from error
         except RuntimeError as error:  # of the group itself: what a rank raises comes wrapped

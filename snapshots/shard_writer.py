@@ -28,7 +28,9 @@ from eventlog.canonical import encode
 from eventlog.errors import CheckpointError, ValueNotEncodableError
 from eventlog.training_facts import TRAINING_STEP_MAX
 from eventlog.version import VERSION
+from snapshots.checkpoint_retention import take_back
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.added_objects import AddedObjects
 from snapshots.checkpoints.fit_to_read import require_fit_name
 from snapshots.checkpoints.generations import WHOLE, next_rest
 from snapshots.checkpoints.limits import THREADS, THREADS_MAX
@@ -113,6 +115,7 @@ class ShardWriter(StorageWriter):
         self._ticket: SaveTicket | None = None
         self._committed: CheckpointRef | None = None
         self._has_made_folder = False
+        self._added = AddedObjects()
 
     @property
     def step(self) -> int:
@@ -190,10 +193,16 @@ class ShardWriter(StorageWriter):
         self._ticket = ticket
         head = self._reader_of(ticket.head)
         ancestor = head if ticket.ancestor == ticket.head else self._reader_of(ticket.ancestor)
-        with PartWriter(self._store, head=head, ancestor=ancestor, threads=self._threads) as writer:
-            begun = [(item, self._begin(item, planner, writer, ancestor)) for item in plan.items]
-            writer.finish()
-        results = [_result_of(item, ticket, *written) for item, written in begun]
+        parts = PartWriter(self._store, head=head, ancestor=ancestor, threads=self._threads)
+        self._added = parts.added
+        try:
+            with parts as writer:
+                begun = [(one, self._begin(one, planner, writer, ancestor)) for one in plan.items]
+                writer.finish()
+            results = [_result_of(item, ticket, *written) for item, written in begun]
+        except BaseException:
+            self.take_back()
+            raise
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
         return done
@@ -213,12 +222,25 @@ class ShardWriter(StorageWriter):
                 )
             written[result.index] = result.storage_data
         manifest = _manifest_of(metadata, written, ticket)
-        if self._commit is None:
-            self._committed = self._store.commit_checkpoint(manifest, expected_head=ticket.head)
-        else:
-            self._committed = self._commit(manifest)
-        if self._committed.id != ticket.id:
-            self.abandon()  # `commit` found that one with the same in it
+        try:
+            if self._commit is None:
+                self._committed = self._store.commit_checkpoint(manifest, expected_head=ticket.head)
+            else:
+                self._committed = self._commit(manifest)
+        except BaseException:
+            self.take_back()
+            raise
+        if self._committed.id != ticket.id:  # `commit` found that one with the same in it
+            self.abandon()
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Take away the objects that this rank has added, where no checkpoint names them.
+
+        For a save that has failed on every rank: whoever might still commit it would miss them.
+        """
+        added, self._added = self._added, AddedObjects()
+        take_back(self._store, added)
 
     def abandon(self) -> None:
         """Take away the folder of a save that has ended and committed nothing.

@@ -24,6 +24,7 @@ from eventlog.errors import (
     LogUnavailableError,
     SteplogError,
 )
+from snapshots.checkpoints.added_objects import AddedObjects
 from snapshots.checkpoints.file_faults import (
     OTHERS,
     is_there,
@@ -41,11 +42,15 @@ _PIECES_MAX: Final = 512  # of one call to the system; it takes 1,024
 
 
 class WrittenObject(NamedTuple):
-    """A file that was written to `path` and is not synced; its open `descriptor` is the owner's."""
+    """A file that was written to `path` and is not synced; its open `descriptor` is the owner's.
+
+    `added`: where it is noted once it becomes an object that was not there.
+    """
 
     stored: StoredObject
     path: Path
     descriptor: int
+    added: AddedObjects | None = None
 
 
 class ObjectFolder:
@@ -95,6 +100,8 @@ class ObjectFolder:
                 while left:
                     path = self.object_path(left[0].stored.digest)
                     path.parent.mkdir(exist_ok=True)
+                    if left[0].added is not None:
+                        left[0].added.note(left[0].stored, left[0].descriptor, path)
                     os.replace(left[0].path, path)
                     os.close(left.popleft().descriptor)
                     made.add(path.parent)

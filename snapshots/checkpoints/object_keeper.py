@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Final
 
+from snapshots.checkpoints.added_objects import AddedObjects
 from snapshots.checkpoints.manifest import StoredObject
 from snapshots.checkpoints.object_folder import ObjectFolder, WrittenObject
 from snapshots.checkpoints.workers import Workers
@@ -25,6 +26,7 @@ class ObjectKeeper:
 
     def __init__(self, objects: ObjectFolder) -> None:
         self._objects = objects
+        self.added = AddedObjects()
         self._workers = Workers(1, "steplog-sync")
         self._lock = threading.Lock()
         self._room = threading.Semaphore(WAITING_MAX)
@@ -47,7 +49,7 @@ class ObjectKeeper:
             self._room.release()
             raise
         with self._lock:
-            self._waiting.append(written)
+            self._waiting.append(written._replace(added=self.added))
             self._begun.append(self._workers.submit(self._keep_waiting))
         return written.stored
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from eventlog.errors import CheckpointError
 from snapshots.checkpoint_store import CheckpointStore
+from snapshots.checkpoints.added_objects import AddedObjects
 from snapshots.checkpoints.limits import PENDING_PER_THREAD
 from snapshots.checkpoints.manifest import Chunk, Part
 from snapshots.checkpoints.object_keeper import ObjectKeeper
@@ -89,6 +90,11 @@ class PartWriter:
     ) -> None:
         self._workers.close(cancel=True)
         self._keeper.close()
+
+    @property
+    def added(self) -> AddedObjects:
+        """The objects that were not there before it wrote them."""
+        return self._keeper.added
 
     def add_chunk(
         self, name: str, raw: memoryview, item_bytes: int, base: Chunk | None = None

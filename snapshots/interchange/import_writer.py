@@ -15,6 +15,7 @@ from eventlog.canonical import encode
 from eventlog.errors import CheckpointError, ValueNotEncodableError
 from eventlog.training_facts import TRAINING_STEP_MAX
 from eventlog.version import VERSION
+from snapshots.checkpoint_retention import take_back
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.chunk_layout import Block, check_cover
 from snapshots.checkpoints.fields import StatePath
@@ -84,6 +85,8 @@ class ImportWriter:
         trace: TracebackType | None,
     ) -> None:
         self._writer.__exit__(kind, error, trace)
+        if error is not None:
+            take_back(self._store, self._writer.added)
 
     def add_tensor(self, name: str, tensor: ImportedTensor) -> None:
         """Begin a tensor, whose chunks follow. Raises `CheckpointError` for a name not fit."""
