@@ -156,16 +156,19 @@ class ShardSaver:
         if error is not None:
             raise error
 
-    def refuse_overlap(self, step: int) -> None:
+    def refuse_overlap(self, step: int | None = None) -> None:
         """Raise, in all ranks alike, what `save_async` would raise before it begins. A collective.
 
-        A rank that went on alone would wait for the others for ever.
+        A rank that went on alone would wait for the others for ever. `step` None: for what is no
+        save, and must not come while one is under way.
         """
         last = self._under_way
         busy = last is not None and not last.done
         try:
             found = self._ranks.gather((busy, step))
         except CheckpointError as error:
+            if step is None:
+                raise
             raise _silent_rank(step, error) from error
         if any(one for one, _step in found):
             under_way = "another" if last is None else last.step

@@ -231,12 +231,15 @@ class TrainingRun(TrainingPolicies):
         trainer has claimed the training or one of its sessions meanwhile.
         """
         self._require_inside()
+        # A save under way would be committed after this, and be what is gone on from next time.
+        self._saver.refuse_overlap()
         ref = self._ranks.ask(self._finder.latest)
         return None if ref is None else self._restore(ref, into)
 
     def restore(self, set_id: str, **into: Unpack[RestoreInto]) -> RestoredSet:
         """Bring a set of this training back by its id, also an older one. As `restore_latest`."""
         self._require_inside()
+        self._saver.refuse_overlap()
         ref = self._ranks.ask(lambda: self._finder.find(set_id))
         return self._restore(ref, into)
 
@@ -255,10 +258,10 @@ class TrainingRun(TrainingPolicies):
                 f"training {training!r} cannot branch from itself",
                 hint="restore the set, or branch in a training of another name",
             )
+        self._saver.refuse_overlap()
         other = CheckpointStore(self._place.folder, track_of_training(training))
         finder = SetFinder(self._log, other, training)
         ref = self._ranks.ask(lambda: finder.find(set_id))
-        self._saver.refuse_overlap(ref.training_step)
         restorer = SetRestorer(self._log, other, training, self._ranks)
         restored = restorer.branch(ref, self._name, self._recorder, into)
         return self._gone_on(restored)
@@ -275,8 +278,6 @@ class TrainingRun(TrainingPolicies):
         return self._recorder.attempt
 
     def _restore(self, ref: CheckpointRef, into: RestoreInto) -> RestoredSet:
-        # A save under way would be committed after this, and be what is gone on from next time.
-        self._saver.refuse_overlap(ref.training_step)
         return self._gone_on(self._restorer.restore(ref, self._recorder, into))
 
     def _gone_on(self, restored: RestoredSet) -> RestoredSet:

@@ -359,6 +359,23 @@ def test_a_restore_while_a_save_is_under_way_is_refused(
         restored_toy(run, older)
 
 
+def test_a_restore_while_the_first_save_is_under_way_is_refused_too(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was no set yet: it gave None, as if the training had nothing to go on from."""
+    with ws.training(NAME, config=BACKGROUND) as run:
+        toy = Toy()
+        runs = slow_disk(monkeypatch)
+        toy.advance()
+        handle = run.checkpoint(1, **toy.objects())
+        for restore in (run.restore_latest, lambda **into: run.restore("of-nothing", **into)):
+            with pytest.raises(CheckpointError, match="the save of step 1 is still under way"):
+                restore(**toy.objects())
+        runs.set()
+        handle.wait(30)
+        restored_toy(run)
+
+
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     runs, keep = threading.Event(), ObjectFolder.keep_objects
 
