@@ -9,6 +9,7 @@ import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from threading import TIMEOUT_MAX
 from typing import Final, NamedTuple
 
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
@@ -81,8 +82,19 @@ class SaveHandle:
 
     def wait(self, timeout_s: float | None = None) -> CheckpointRef:
         """The checkpoint, once it is committed. Raises what the save met (`CheckpointError`),
-        `TimeoutError` where it is under way after `timeout_s` seconds."""
-        error = self._future.exception(timeout_s)
+        `TimeoutError` where it is under way after `timeout_s` seconds; `ValueError` where these are
+        no number from 0 on."""
+        if timeout_s is not None:
+            is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+            if not is_number or not timeout_s >= 0:
+                raise ValueError(f"timeout_s must be 0 or more seconds, or None, not {timeout_s!r}")
+            timeout_s = min(timeout_s, TIMEOUT_MAX)
+        try:
+            error = self._future.exception(timeout_s)
+        except TimeoutError:
+            raise TimeoutError(
+                f"the save of step {self._step} is still under way after {timeout_s:g} s"
+            ) from None
         self._last_word.detach()
         if error is not None:
             raise error
