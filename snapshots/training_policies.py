@@ -4,10 +4,13 @@
 """
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from eventlog.recorder import SessionRecorder
 from snapshots.policies.history import PolicyVersion
+from snapshots.sets.save_rules import POLICY_VERSION, SaveRules
+from snapshots.training_block import TrainingBlock
 
 
 class KeptPolicies(Protocol):
@@ -16,8 +19,10 @@ class KeptPolicies(Protocol):
     def publish(self, version: int, model: object, recorder: SessionRecorder | None) -> str:
         """Keep the model as this version; its label."""
 
-    def restore(self, name: int | str, model: object) -> PolicyVersion:
-        """Load a version into the model."""
+    def restore(
+        self, name: int | str, model: object, putting_in: AbstractContextManager[None]
+    ) -> PolicyVersion:
+        """Load a version into the model, which is changed in `putting_in` alone."""
 
     def go_back(self, name: int | str, reason: str) -> PolicyVersion:
         """Make a version the one in use."""
@@ -26,19 +31,16 @@ class KeptPolicies(Protocol):
         """The version that the log says is in use; HEAD of the track follows it."""
 
 
-class TrainingPolicies(ABC):
+class TrainingPolicies(TrainingBlock, ABC):
     """Publishing, loading and going back to policy versions. Not thread-safe."""
 
+    _rules: SaveRules
     _recorder: SessionRecorder | None = None
     _policy: str | None = None
 
     @abstractmethod
     def _policy_keeper(self) -> KeptPolicies:
         """What stores this training's versions. Raises `ConfigError` outside of the block."""
-
-    @abstractmethod
-    def _require_entered(self) -> None:
-        """Raise `ConfigError` before the block is entered."""
 
     @property
     def policy(self) -> str | None:
@@ -60,7 +62,8 @@ class TrainingPolicies(ABC):
 
         Returns its label, by which calls name it (`ws.record(policy=...)`, `session.policy`): the
         number, or `12~3` where version 12 was published before with other weights, as a training
-        that went back may do. Raises `FencedError` where another trainer has claimed the training.
+        that went back may do. Raises `CheckpointError` where a `checkpoint` would, as nothing was
+        restored; `FencedError` where another trainer has claimed the training.
         """
         self._policy = self._policy_keeper().publish(version, model, self._recorder)
         return self._policy
@@ -69,17 +72,20 @@ class TrainingPolicies(ABC):
         """Load the weights of a published version into any model; its label. A collective.
 
         A text is the label; a number the version, of several labels the last that stands. `policy`
-        stays: the model may be another one than is trained.
+        stays: the model may be another one than is trained. Raises `CheckpointError` where it does
+        not load; only where the model's own `load_state_dict` refuses it, may that be a mix then.
         """
-        return self._policy_keeper().restore(version, model).label
+        return self._policy_keeper().restore(version, model, nullcontext()).label
 
     def roll_back_policy(self, version: int | str, *, reason: str, model: object = None) -> str:
         """Make an earlier version the one in use, load it into `model` if given; its label.
 
-        A collective. `policy` is that label only if the weights are: where `model` is given.
+        A collective. `policy` is that label only if the weights are: where `model` is given. Of one
+        that does not load whole nothing is saved or published.
         """
         found = self._policy_keeper().go_back(version, reason)
         if model is not None:
-            self._policy_keeper().restore(found.label, model)
+            putting_in = self._rules.putting_in(POLICY_VERSION, found.label)
+            self._policy_keeper().restore(found.label, model, putting_in)
             self._policy = found.label
         return found.label

@@ -55,20 +55,14 @@ class TrainingRun(TrainingPolicies):
         self, name: str, place: TrainingPlace, config: CheckpointConfig, *, fresh: bool
     ) -> None:
         """Touches nothing; entering the block claims the training. Use `Workspace.training`."""
-        self._name = name
+        super().__init__(name)
         self._place = place
         self._log = place.log
         self._config = config
         self._store = CheckpointStore(place.folder, track_of_training(name))
         self._rules = SaveRules(name, fresh=fresh)
-        self._stage = "made"
         self._finder = SetFinder(place.log, self._store, name)
         self._keeper = SetKeeper(place.log, self._store, name, config.retention)
-
-    @property
-    def name(self) -> str:
-        """The training session's id."""
-        return self._name
 
     @property
     def checkpoints(self) -> CheckpointStore:
@@ -119,12 +113,13 @@ class TrainingRun(TrainingPolicies):
         self._attempt = ranks.ask(lambda: self._claim(ends))
         self._saver = ShardSaver(self._store, threads=threads, ranks=ranks)
         ends.push(self._saver)
-        self._restorer = SetRestorer(log, self._store, self._name, ranks)
+        self._restorer = SetRestorer(log, self._store, self._name, ranks, self._rules)
         self._sets = SetSaver(
             log, ranks, self._saver, self._keeper, self._finder, self._rules, self._recorder
         )
         policies = CheckpointStore(self._place.folder, track_of_policies(self._name))
-        self._policies = PolicyKeeper(log, policies, self._name, ranks, threads=threads)
+        begun = self._sets.require_begun
+        self._policies = PolicyKeeper(log, policies, self._name, ranks, begun, threads=threads)
         ends.callback(self._policies.close)
 
     def __exit__(
@@ -175,6 +170,7 @@ class TrainingRun(TrainingPolicies):
         from snapshots.shards.trained import Trained, gathered
 
         number = require_step(step)
+        self._sets.require_begun()
         given = {MODEL: model, OPTIMIZER: optimizer, SCHEDULER: scheduler, DATA: data}
         given |= {EXTRA: extra or None}
         parts = frozenset(name for name, one in given.items() if one is not None)
@@ -212,6 +208,7 @@ class TrainingRun(TrainingPolicies):
         """
         self._require_inside()
         number = require_step(step)
+        self._sets.require_begun()
         adopted = self._ranks.ask(lambda: hash_folder(folder))
         own = self._ranks.agree(
             lambda: capture_training_state(scheduler, data, progress, generators)
@@ -262,7 +259,7 @@ class TrainingRun(TrainingPolicies):
         other = CheckpointStore(self._place.folder, track_of_training(training))
         finder = SetFinder(self._log, other, training)
         ref = self._ranks.ask(lambda: finder.find(set_id))
-        restorer = SetRestorer(self._log, other, training, self._ranks)
+        restorer = SetRestorer(self._log, other, training, self._ranks, self._rules)
         restored = restorer.branch(ref, self._name, self._recorder, into)
         return self._gone_on(restored)
 
@@ -286,14 +283,3 @@ class TrainingRun(TrainingPolicies):
         self._policies.label_in_use()  # HEAD of the policy track follows the log, also after a kill
         self._policy = restored.policy
         return restored
-
-    def _require_entered(self) -> None:
-        if self._stage != "left":
-            self._require_inside()
-
-    def _require_inside(self) -> None:
-        if self._stage != "entered":
-            raise ConfigError(
-                f"training {self._name!r} is used outside of its block ({self._stage})",
-                hint="use it in its block: with ws.training(...) as run",
-            )

@@ -8,8 +8,8 @@ rank has its own (Megatron-LM #6858). Used by `run.checkpoint` and `run.restore_
     data = capture_training_state(scheduler, order, {"tokens": 5_000_000})
     ...
     states = [decode_training_state(data)]               # of all ranks, in their order
-    restore_scheduler(states, rank, world_size, scheduler)
-    restore_data(states, rank, world_size, order)
+    load_state(scheduler, scheduler_for_rank(states, rank, world_size), "scheduler")
+    load_state(order, data_for_rank(states, rank, world_size, order), "data")
     randoms = [state.random for state in states]
     restore_random(random_for_rank(randoms, rank, world_size))   # last: loading may draw
 """
@@ -150,15 +150,16 @@ def random_for_rank(
     return reseeded(reseed, rank)
 
 
-def restore_data(
+def data_for_rank(
     states: Sequence[TrainingState],
     rank: int,
     world_size: int,
     data: object,
     *,
     reseed: int | None = None,
-) -> None:
-    """Load into `data` where this rank goes on, of the states of all ranks that saved.
+) -> Any:
+    """What `load_state` loads into `data`: where this rank goes on, of the states of all ranks that
+    saved. Nothing is changed yet.
 
     A global position is merged of all ranks (`merge_states` of its class, else it must be the same
     on all of them) and fits any number of ranks. One of a rank alone fits as many ranks as saved
@@ -180,24 +181,30 @@ def restore_data(
     own = rank if saved == world_size else None
     if own is None and reseed is None and not is_global:
         raise _reshard_error("positions in the data", saved, world_size)
-    value = _for_rank(data, list(map(decode_state, values)), own)
-    if value is not _LEFT:
-        _load_into(data, value, "data")
+    return _for_rank(data, list(map(decode_state, values)), own)
 
 
-def restore_scheduler(
-    states: Sequence[TrainingState], rank: int, world_size: int, scheduler: object
-) -> None:
-    """Load into `scheduler` this rank's state; with another number of ranks, what all had alike.
+def scheduler_for_rank(states: Sequence[TrainingState], rank: int, world_size: int) -> Any:
+    """What `load_state` loads into the scheduler: this rank's state, with another number of ranks
+    what all had alike. Nothing is changed yet.
 
-    Raises `ReshardError` where they differ, `StateError` where none was saved or it does not fit.
+    Raises `ReshardError` where they differ, `StateError` where none was saved.
     """
     saved = _saved_ranks(states, rank, world_size)
     values = _saved_parts("scheduler", [state.scheduler for state in states])
     if saved != world_size and len(set(values)) != 1:
         raise _reshard_error("differing schedulers", saved, world_size)
-    value = values[rank if saved == world_size else 0]
-    _load_into(scheduler, decode_state(value), "scheduler")
+    return decode_state(values[rank if saved == world_size else 0])
+
+
+def load_state(owner: object, value: Any, name: str) -> None:
+    """Load what the two before this one gave: by `load_state_dict`, dicts and lists in place.
+
+    Raises `StateError` where it does not fit, and what a `load_state_dict` raises; what was loaded
+    before that stays loaded.
+    """
+    if value is not _LEFT:
+        _load_into(owner, value, name)
 
 
 def _saved_ranks(saved: Sequence[object], rank: int, world_size: int) -> int:

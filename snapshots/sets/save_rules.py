@@ -1,20 +1,26 @@
 """`SaveRules`: what would make a checkpoint set something other than its caller believes.
 
-A fresh model saved over a training that has sets, a step that goes back, an optimizer that was left
-out: each is committed without an error, and found when it is restored.
+A fresh model saved over a training that has sets, what a restore that failed has left behind, a
+step that goes back, an optimizer that was left out: each is committed without an error, and found
+when it is restored.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from eventlog.errors import CheckpointError, ConfigError
+from eventlog.errors import CheckpointError, ConfigError, FencedError
 from eventlog.training_facts import TRAINING_STEP_MAX
 from eventlog.whole_number import whole_number
 from snapshots.checkpoints.set_entry import AdoptedFolder
 from snapshots.sample_order import SampleOrder
 
 _logger: Final = logging.getLogger("steplog.training")
+
+SET: Final = "set"
+POLICY_VERSION: Final = "policy version"
+"""What is put into a training's objects."""
 
 
 def require_step(step: object) -> int:
@@ -52,6 +58,8 @@ class SaveRules:
         self._last_step: int | None = None
         self._parts: frozenset[str] = frozenset()
         self._has_warned = False
+        self._failed: dict[str, str] = {}
+        """What was not put in whole, and why: a `SET`, or a `POLICY_VERSION`."""
 
     @property
     def is_begun(self) -> bool:
@@ -66,6 +74,36 @@ class SaveRules:
     def go_on_from(self, step: int, parts: frozenset[str]) -> None:
         """A set was restored, or saved: its step, and what it holds."""
         self._is_begun, self._last_step, self._parts = True, step, parts
+
+    @contextmanager
+    def putting_in(self, kind: str, name: str) -> Iterator[None]:
+        """While a set or a policy version changes what is in memory: where that fails, nothing is
+        saved of it until a set has been put in whole, or of policy versions one."""
+        what = f"{kind} {name} was not put in whole"
+        self._failed[kind] = f"{what}: it was broken off"
+        try:
+            yield
+        except FencedError:
+            # Nothing more is saved under this claim: the log says so, at each save.
+            del self._failed[kind]
+            raise
+        except BaseException as error:
+            self._failed[kind] = f"{what} ({type(error).__name__}: {error})"
+            raise
+        if kind == SET:
+            self._failed.clear()
+        else:
+            del self._failed[kind]
+
+    def require_whole(self) -> None:
+        """Raise `CheckpointError` where what is in memory may be of two trainings."""
+        for failure in self._failed.values():
+            raise CheckpointError(
+                f"training {self._training!r} may hold a mix of two trainings, of which nothing is "
+                f"saved: {failure}",
+                hint="call restore_latest (or restore, branch_from) again; or start this process "
+                "anew",
+            )
 
     def begin(self, newest: tuple[str, int] | None) -> None:
         """Settle that the training begins with nothing; `newest` is the id and step of its newest

@@ -5,6 +5,9 @@ and HEAD of the track follows the log. Every rank makes one. Imports torch, whic
 never needs.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 from eventlog.errors import CheckpointError, ConfigError
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
@@ -37,12 +40,21 @@ class PolicyKeeper:
     """
 
     def __init__(
-        self, log: EventLog, store: CheckpointStore, training: str, ranks: Ranks, *, threads: int
+        self,
+        log: EventLog,
+        store: CheckpointStore,
+        training: str,
+        ranks: Ranks,
+        require_begun: Callable[[], None],
+        *,
+        threads: int,
     ) -> None:
-        """`store` is the training's track of policy versions."""
+        """`store` is the training's track of policy versions; `require_begun` a collective that
+        raises where weights are not to be published, as `SetSaver.require_begun`."""
         self._notes = PolicyNotes(log, training)
         self._store = store
         self._ranks = ranks
+        self._require_begun = require_begun
         self._saver = ShardSaver(store, delta=True, threads=threads, ranks=ranks)
 
     def publish(self, version: int, model: object, recorder: SessionRecorder | None) -> str:
@@ -57,6 +69,7 @@ class PolicyKeeper:
                 raise ConfigError("no model was given", hint="publish_policy(version, model)")
             return number, trained, trained.to_tree()
 
+        self._require_begun()
         number, trained, tree = self._ranks.agree(weights)
         require_alike(trained, tree, self._ranks)
         labels: list[str] = []
@@ -74,12 +87,17 @@ class PolicyKeeper:
         self._saver.save(tree, step=number, ends=SaveEnds(commit))
         return self._ranks.ask(lambda: labels[0])
 
-    def restore(self, name: int | str, model: object) -> PolicyVersion:
-        """Load the version of this label or number into the model."""
+    def restore(
+        self, name: int | str, model: object, putting_in: AbstractContextManager[None]
+    ) -> PolicyVersion:
+        """Load the version of this label or number into the model, which is changed in
+        `putting_in` alone."""
         found = self._ranks.ask(lambda: find_version(self._notes.history(), name))
         trained = self._ranks.agree(lambda: Trained.of(model, None, None))
         reader = self._ranks.agree(lambda: ShardReader(self._store, checkpoint=found.ref))
-        trained.load_from(reader, self._ranks)
+        read = trained.read(reader, self._ranks)
+        with putting_in:
+            trained.put_in(read, self._ranks)
         return found
 
     def go_back(self, name: int | str, reason: str) -> PolicyVersion:

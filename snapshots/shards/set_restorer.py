@@ -28,15 +28,17 @@ from snapshots.sets.restoring import (
     require_same_log,
     rewind_sessions,
 )
+from snapshots.sets.save_rules import SET, SaveRules
 from snapshots.shard_reader import ShardReader
 from snapshots.shards.ranks import Ranks
-from snapshots.shards.trained import Trained
+from snapshots.shards.trained import ReadBeside, Trained, refusal_named
 from snapshots.training_state import (
     TrainingState,
+    data_for_rank,
     decode_training_state,
+    load_state,
     random_for_rank,
-    restore_data,
-    restore_scheduler,
+    scheduler_for_rank,
 )
 
 _logger: Final = logging.getLogger("steplog.training")
@@ -46,6 +48,8 @@ class _Own(NamedTuple):
     """What this rank brings back of its own."""
 
     states: list[TrainingState]
+    scheduler: Any
+    data: Any
     random: Any
     progress: Any
 
@@ -87,20 +91,28 @@ class _Opened(NamedTuple):
 class SetRestorer:
     """Restores the sets of one training. Every rank makes one."""
 
-    def __init__(self, log: EventLog, store: CheckpointStore, training: str, ranks: Ranks) -> None:
-        """`training` is the training whose sets these are."""
+    def __init__(
+        self,
+        log: EventLog,
+        store: CheckpointStore,
+        training: str,
+        ranks: Ranks,
+        rules: SaveRules,
+    ) -> None:
+        """`training` is the training whose sets these are; `rules` those of the one that goes on
+        from them: they are told when a set was not put in whole."""
         self._log = log
         self._store = store
         self._training = training
         self._ranks = ranks
+        self._rules = rules
 
     def restore(
         self, ref: CheckpointRef, recorder: SessionRecorder | None, into: RestoreInto
     ) -> RestoredSet:
         """Go on from the set in its own training; a collective."""
-        opened = self._begin(ref, into)
+        opened, read = self._begin(ref, into)
         entry = opened.entry
-        self._load(opened)
 
         def bring_sessions_back() -> SessionsBack:
             assert recorder is not None, "rank 0 has claimed the training"
@@ -118,8 +130,9 @@ class SetRestorer:
             beside = tuple(members_beside(self._log, entry))
             return SessionsBack({name: name for name in entry.sessions}, beside, unvoided)
 
-        back = self._ranks.ask(bring_sessions_back)
-        return self._finish(opened, back)
+        with self._rules.putting_in(SET, ref.id):
+            self._put_in(opened, read)
+            return self._finish(opened, self._ranks.ask(bring_sessions_back))
 
     def branch(
         self,
@@ -129,9 +142,8 @@ class SetRestorer:
         into: RestoreInto,
     ) -> RestoredSet:
         """Go on from the set in another training, `training`, with branches; a collective."""
-        opened = self._begin(ref, into)
+        opened, read = self._begin(ref, into)
         entry = opened.entry
-        self._load(opened)
 
         def branch_sessions() -> SessionsBack:
             assert recorder is not None, "rank 0 has claimed the training"
@@ -142,11 +154,12 @@ class SetRestorer:
             earlier = tuple(info.session_id for info in members_of(self._log, training))
             return SessionsBack(fork_sessions(self._log, entry, training), earlier)
 
-        back = self._ranks.ask(branch_sessions)
-        return self._finish(opened, back)
+        with self._rules.putting_in(SET, ref.id):
+            self._put_in(opened, read)
+            return self._finish(opened, self._ranks.ask(branch_sessions))
 
-    def _begin(self, ref: CheckpointRef, into: RestoreInto) -> _Opened:
-        """Show that this is the set's log, then open it on every rank; nothing is changed.
+    def _begin(self, ref: CheckpointRef, into: RestoreInto) -> tuple[_Opened, ReadBeside]:
+        """Show that this is the set's log, then read it on every rank; nothing is changed.
 
         Until the log is found to be its own only rank 0 reads of it, and only the manifest, which
         each rank reads once.
@@ -171,7 +184,8 @@ class SetRestorer:
             return _Opened(asked, reader, entry, self._own_part(reader.manifest, entry, asked))
 
         self._ranks.ask(compare_with_log)
-        return self._ranks.agree(open_here)
+        opened = self._ranks.agree(open_here)
+        return opened, asked.trained.read(opened.reader, self._ranks)
 
     def _open(self, ref: CheckpointRef) -> tuple[ShardReader, SetEntry]:
         reader = ShardReader(self._store, checkpoint=ref)
@@ -182,9 +196,9 @@ class SetRestorer:
             )
         return reader, reader.manifest.set
 
-    def _load(self, opened: _Opened) -> None:
-        opened.asked.trained.load_from(opened.reader, self._ranks)
-        self._ranks.agree(lambda: self._load_own(opened.own, opened.asked))
+    def _put_in(self, opened: _Opened, read: ReadBeside) -> None:
+        opened.asked.trained.put_in(read, self._ranks)
+        self._ranks.agree(lambda: _load_own(opened.own, opened.asked))
 
     def _own_part(self, manifest: Manifest, entry: SetEntry, asked: _Into) -> _Own:
         """What this rank alone has. Fails before anything is changed."""
@@ -201,14 +215,12 @@ class SetRestorer:
         randoms = [one.random for one in states]
         random = random_for_rank(randoms, rank, world_size, asked.reseed)
         require_random(random, asked.generators)
-        return _Own(states, random, states[rank % len(states)].progress)
-
-    def _load_own(self, own: _Own, asked: _Into) -> None:
-        place = (own.states, self._ranks.rank, self._ranks.world_size)
+        place, scheduler, data = (states, rank, world_size), None, None
         if asked.scheduler is not None:
-            restore_scheduler(*place, asked.scheduler)
+            scheduler = scheduler_for_rank(*place)
         if asked.data is not None:
-            restore_data(*place, asked.data, reseed=asked.reseed)
+            data = data_for_rank(*place, asked.data, reseed=asked.reseed)
+        return _Own(states, scheduler, data, random, states[rank % len(states)].progress)
 
     def _finish(self, opened: _Opened, back: SessionsBack) -> RestoredSet:
         manifest, own = opened.reader.manifest, opened.own
@@ -223,6 +235,16 @@ class SetRestorer:
         )
         self._ranks.agree(restored.restore_random)
         return restored
+
+
+def _load_own(own: _Own, asked: _Into) -> None:
+    for name, owner, value in (
+        (SCHEDULER, asked.scheduler, own.scheduler),
+        (DATA, asked.data, own.data),
+    ):
+        if owner is not None:
+            with refusal_named(name):
+                load_state(owner, value, name)
 
 
 def _parts_of(manifest: Manifest, own: _Own) -> frozenset[str]:

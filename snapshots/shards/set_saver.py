@@ -44,12 +44,13 @@ class SetSaver:
         self._recorder = recorder
 
     def save(self, request: SetRequest, tree: dict[str, Any], own: bytes) -> SaveHandle:
-        """Save `tree`, and what this rank has of its own; a collective. See `TrainingRun`."""
+        """Save `tree`, and what this rank has of its own; a collective, after `require_begun`.
+
+        See `TrainingRun`.
+        """
         step = request.step
         self._saver.refuse_overlap(step)
         request = request._replace(sessions=self._asked_sessions(request))
-        if not self._rules.is_begun:
-            self._rules.begin(self._ranks.ask(self._newest))
         self._rules.check(step, request.parts)
         # A call is recorded before it is durable: what this process has submitted is to be below
         # the cut, as the random state after it is in the set.
@@ -72,6 +73,13 @@ class SetSaver:
         return self._saver.save_in_turn(
             tree, step, set_id, ends, in_background=request.in_background
         )
+
+    def require_begun(self) -> None:
+        """Raise `CheckpointError` where the weights are not this training's: none were restored,
+        or not whole; a collective."""
+        self._rules.require_whole()
+        if not self._rules.is_begun:
+            self._rules.begin(self._ranks.ask(self._newest))
 
     def _asked_sessions(self, request: SetRequest) -> list[str] | None:
         given = request.sessions

@@ -7,6 +7,7 @@ needs.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from eventlog.errors import CheckpointError
+from eventlog.errors import CheckpointError, SteplogError
 from snapshots.checkpoints.manifest import Manifest
 from snapshots.checkpoints.saved_parts import EXTRA, MODEL, OPTIMIZER
 from snapshots.shard_reader import ShardReader
@@ -77,12 +78,12 @@ class Trained(NamedTuple):
             tree[EXTRA] = {name: _plain_extra(one) for name, one in self.extra.items()}
         return tree
 
-    def load_from(self, reader: ShardReader, ranks: Ranks) -> None:
-        """Bring back what was saved of these; a collective.
+    def read(self, reader: ShardReader, ranks: Ranks) -> "ReadBeside":
+        """What was saved of these, in memory beside them, for `put_in`; a collective.
 
         Raises `CheckpointError` where what was saved is not what is to be loaded, naming what is
-        missing or other on either side, or where a tensor is damaged: then nothing was changed, in
-        any rank. All comes into memory of its own first, that of the weights once more.
+        missing or other on either side, or where a tensor is damaged: nothing is changed yet, in
+        any rank. It takes the memory of the weights once more.
         """
         tree, settings = ranks.agree(lambda: self._room_in(reader.manifest))
         if tree:
@@ -91,7 +92,15 @@ class Trained(NamedTuple):
             except CheckpointException as error:
                 pass_interrupt_on(error, ranks.rank)
                 raise failure_of(error, "build the model as it was saved") from error
-        ranks.agree(lambda: self._put_back(tree, settings))
+        return ReadBeside(tree, settings)
+
+    def put_in(self, read: "ReadBeside", ranks: Ranks) -> None:
+        """Make these what was read; a collective.
+
+        Raises `CheckpointError` where one refuses it, in any rank. Then these may be a mix of what
+        they were and what was read: torch's own `load_state_dict` copies on after an error.
+        """
+        ranks.agree(lambda: self._put_in(read.tree, read.settings))
 
     def _room_in(self, manifest: Manifest) -> tuple[Tree, dict[str, Any]]:
         """Tensors to load into, beside those of the models, and the optimizers' settings."""
@@ -113,15 +122,18 @@ class Trained(NamedTuple):
             require_same_groups(label, one, names, settings[label])
         return tree, settings
 
-    def _put_back(self, tree: Tree, settings: Mapping[str, Any]) -> None:
+    def _put_in(self, tree: Tree, settings: Mapping[str, Any]) -> None:
         # Users' own objects first: they may refuse what they are given.
         for name, value in tree.get(EXTRA, {}).items():
-            self._put_extra(name, value)
+            with refusal_named(f"extra {name!r}"):
+                self._put_extra(name, value)
         names = self._parameter_names()
         for name, model in self.models.items():
-            model.load_state_dict(tree[MODEL] if name is None else tree[MODEL][name])
+            with refusal_named("the model" if name is None else f"the model {name!r}"):
+                model.load_state_dict(tree[MODEL] if name is None else tree[MODEL][name])
         for label, one in self.optimizers.items():
-            put_state(one, names, tree[OPTIMIZER][label]["state"], settings[label])
+            with refusal_named(f"the optimizer {label!r}"):
+                put_state(one, names, tree[OPTIMIZER][label]["state"], settings[label])
 
     def _models_tree(self) -> Tree:
         if not self.models:
@@ -164,6 +176,29 @@ class Trained(NamedTuple):
                     hint="give extra as a dict",
                 )
             self.extra[name] = put
+
+
+class ReadBeside(NamedTuple):
+    """What `Trained.read` has read: tensors and values as `to_tree` nests them, and optimizers'
+    settings by label."""
+
+    tree: Tree
+    settings: Mapping[str, Any]
+
+
+@contextmanager
+def refusal_named(what: str) -> Iterator[None]:
+    """Raise as `CheckpointError` what a `load_state_dict` raises; `what` it is that refuses."""
+    try:
+        yield
+    except SteplogError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"{what} refused what was saved ({type(error).__name__}: {error}), and may be a mix "
+            "now of what it was and what was saved",
+            hint="see what its load_state_dict says; then load again, or start this process anew",
+        ) from error
 
 
 def _named(what: str, given: object, kind: type[T], alone: str | None) -> dict[str | None, T]:

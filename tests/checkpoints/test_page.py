@@ -214,6 +214,11 @@ def test_what_goes_wrong_is_told_in_the_words_of_the_page(tmp_path: Path) -> Non
             refused(lambda: run.checkpoint(1, model=model))
             refused(lambda: run.restore_latest(model=other))
             refused(lambda: run.restore_latest(model=torch.nn.Sequential(model)))
+            hook = model.register_load_state_dict_pre_hook(lambda *_: 1 // 0)
+            refused(lambda: run.restore_latest(model=model))
+            refused(lambda: run.checkpoint(13, model=model))
+            hook.remove()
+            run.restore_latest(model=model)
             with second.training("run-1"):
                 refused(lambda: run.publish_policy(1, model))
         with suppress(FencedError), ws.training("run-1") as run:

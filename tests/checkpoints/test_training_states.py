@@ -20,9 +20,8 @@ from snapshots.sample_order import SampleOrder  # noqa: E402
 from snapshots.training_state import (  # noqa: E402
     capture_training_state,
     decode_training_state,
-    restore_data,
-    restore_scheduler,
 )
+from tests.support.rank_states import restore_data, restore_scheduler  # noqa: E402
 from tests.support.sources import ROOT  # noqa: E402
 
 FRESH = """

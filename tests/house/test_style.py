@@ -50,6 +50,7 @@ MAY_CATCH_ALL = {
     "eventlog/sqlite/committer.py": "the one writer: each waiter is answered, whatever happened",
     "snapshots/checkpoints/after_commit.py": "the save is whole, whatever comes after it",
     "snapshots/shards/ranks.py": "the other ranks are told, and the exception goes on",
+    "snapshots/shards/trained.py": "whatever a user's load_state_dict raises goes on, named",
 }
 VAGUE_MODULES = {"utils", "util", "common", "core", "services", "helpers", "misc", "base"}
 

@@ -25,9 +25,8 @@ from snapshots.training_state import (
     decode_training_state,
     encode_state,
     random_for_rank,
-    restore_data,
-    restore_scheduler,
 )
+from tests.support.rank_states import restore_data, restore_scheduler
 
 
 class Stateful:

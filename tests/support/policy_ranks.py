@@ -115,9 +115,9 @@ def emptied(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def run_of(ws: Workspace, name: str = TRAINING) -> TrainingRun:
+def run_of(ws: Workspace, name: str = TRAINING, *, fresh: bool = False) -> TrainingRun:
     """The training, with a deadline for silent ranks."""
-    return ws.training(name, config=CheckpointConfig(timeout_s=30, keep_last_n=2))
+    return ws.training(name, config=CheckpointConfig(timeout_s=30, keep_last_n=2), fresh=fresh)
 
 
 def other_worlds(folder: Path) -> None:
@@ -267,7 +267,7 @@ def _newest(ws: Workspace) -> int:
 
 def _killed(folder: Path, point: str, what: str, _rank: int) -> None:
     signal.alarm(DEADLINE_S)
-    with open_workspace(folder / "ws") as ws, run_of(ws) as run:
+    with open_workspace(folder / "ws") as ws, run_of(ws, fresh=True) as run:
         version = _newest(ws) + 1
         if what == "publish":
             arm(point)
@@ -280,7 +280,7 @@ def _killed(folder: Path, point: str, what: str, _rank: int) -> None:
 
 def _healed(folder: Path, point: str, what: str, healer: str, _rank: int) -> None:
     signal.alarm(DEADLINE_S)
-    with open_workspace(folder / "ws") as ws, run_of(ws) as run:
+    with open_workspace(folder / "ws") as ws, run_of(ws, fresh=True) as run:
         model = net()
         before = {one.label: one for one in read_history(ws.log, TRAINING)}
         newest = _newest(ws)

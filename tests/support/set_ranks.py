@@ -109,6 +109,7 @@ def one_rank_fails(folder: Path) -> None:
             refusal(lambda: run.restore_latest(model=other))
             wrong = {"gen": numpy.random.default_rng()} if rank == 1 else {}
             refusal(lambda: run.restore_latest(**toy.objects(), generators=wrong))
+            assert run.restore_latest(**toy.objects()) is not None  # `bad` has left a mix
             refusal(lambda: run.checkpoint(3 + rank, **toy.objects()))
             toy.advance()
             assert run.checkpoint(2, **toy.objects()).wait(TIMEOUT_S).training_step == 2
@@ -119,6 +120,40 @@ def one_rank_fails(folder: Path) -> None:
             assert again.seen() == toy_at(2)
 
     run_world(2, folder, rank_of)
+
+
+def mixed(folder: Path) -> None:
+    """One rank cannot put in what all have read: no rank saves or publishes until all can."""
+
+    def rank_of(rank: int) -> None:
+        toy = Toy()
+        with open_workspace(folder / "ws") as ws, training(ws) as run:
+            toy.advance()
+            run.checkpoint(1, **toy.objects())
+            again = Toy()
+            hook: Any = None
+            if rank == 1:
+                hook = again.model.register_load_state_dict_pre_hook(_no_room)
+            told = refusal(lambda: run.restore_latest(**again.objects()))
+            assert "no room on this rank" in str(told), told
+            assert isinstance(told, CheckpointError)
+            for save in (
+                lambda: run.checkpoint(2, **again.objects()),
+                lambda: run.publish_policy(2, again.model),
+            ):
+                assert "may hold a mix" in str(refusal(save))
+            if hook is not None:
+                hook.remove()
+            assert run.restore_latest(**again.objects()) is not None
+            assert again.seen() == toy_at(1)
+            run.publish_policy(2, again.model)
+            run.checkpoint(2, **again.objects())
+
+    run_world(2, folder, rank_of)
+
+
+def _no_room(*_: object) -> None:
+    raise MemoryError("no room on this rank")
 
 
 def full_disk(folder: Path) -> None:
@@ -445,6 +480,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "fenced": fenced,
     "full_disk": full_disk,
     "gathered": gathered,
+    "mixed": mixed,
     "one_rank_fails": one_rank_fails,
     "own_random": own_random,
     "rank_dies": rank_dies,
