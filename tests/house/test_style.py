@@ -49,6 +49,7 @@ MAY_CATCH_ALL = {
     "eventlog/kafka/committer.py": "the one writer: each waiter is answered, whatever happened",
     "eventlog/sqlite/committer.py": "the one writer: each waiter is answered, whatever happened",
     "snapshots/checkpoints/after_commit.py": "the save is whole, whatever comes after it",
+    "snapshots/checkpoints/workers.py": "whoever asks the future is told, in another thread",
     "snapshots/shards/ranks.py": "the other ranks are told, and the exception goes on",
     "snapshots/shards/trained.py": "whatever a user's load_state_dict raises goes on, named",
 }
