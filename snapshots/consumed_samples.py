@@ -42,11 +42,20 @@ class IntRanges:
         return at >= 0 and number < self._stops[at]
 
     def __len__(self) -> int:
-        return sum(self._stops) - sum(self._starts)
+        """As `count`; of more than `sys.maxsize` Python raises `OverflowError`, as for a range."""
+        return self.count
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
 
     def __iter__(self) -> Iterator[int]:
         for start, stop in zip(self._starts, self._stops, strict=True):
             yield from range(start, stop)
+
+    @property
+    def count(self) -> int:
+        """How many ints are in it, however many."""
+        return sum(self._stops) - sum(self._starts)
 
     def add_range(self, start: int, stop: int) -> None:
         """Add the ints of `[start, stop)`; some may be in already."""
@@ -113,14 +122,23 @@ class ConsumedSamples:
         return type(sample_id) is str and sample_id in self._texts
 
     def __len__(self) -> int:
-        return len(self._ints) + len(self._texts)
+        """As `count`; of more than `sys.maxsize` Python raises `OverflowError`, as for a range."""
+        return self.count
+
+    def __bool__(self) -> bool:
+        return bool(self._ints) or bool(self._texts)
 
     def __iter__(self) -> Iterator[int | str]:
         yield from self._ints
         yield from sorted(self._texts)
 
     def __repr__(self) -> str:
-        return f"ConsumedSamples({len(self)} ids)"
+        return f"ConsumedSamples({self.count} ids)"
+
+    @property
+    def count(self) -> int:
+        """How many ids are in it, however many."""
+        return self._ints.count + len(self._texts)
 
     def state_dict(self) -> dict[str, object]:
         """The set as a canonical value of its own."""
