@@ -11,9 +11,10 @@ from eventlog.log import EventLog
 from replay.checkpoint_set_check import compare_with_log
 from snapshots.checkpoint_store import CheckpointStore, Report
 from snapshots.checkpoints.check import CheckedCheckpoint, CheckpointChecker
-from snapshots.checkpoints.inventory import list_track
+from snapshots.checkpoints.inventory import ListedCheckpoint, list_track, no_manifest
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.parts import ancestry_of
+from snapshots.sets.journal import has_committed
 
 
 class Target(NamedTuple):
@@ -25,11 +26,12 @@ class Target(NamedTuple):
 
 
 def targets_in(
-    tracks: Iterable[CheckpointStore], report: Report
+    tracks: Iterable[CheckpointStore], report: Report, log: EventLog | None = None
 ) -> tuple[list[Target], list[CheckedCheckpoint]]:
     """All checkpoints of these tracks; and, as found, those that cannot even be begun with.
 
-    What is wrong with HEAD and pins goes to `report`.
+    What is wrong with HEAD and pins goes to `report`. The `log`, where it is given, says of a
+    folder without a manifest whether it was a committed set.
     """
     targets: list[Target] = []
     unread: list[CheckedCheckpoint] = []
@@ -38,12 +40,19 @@ def targets_in(
             if one.ref is not None and one.manifest is not None:
                 targets.append(Target(store, one.ref, one.manifest.raw_bytes))
                 continue
-            problem = one.problem or CheckpointIncompleteError(
-                "it was not committed: its save was killed, or is under way",
-                hint="use another one; `steplog checkpoint gc` takes away what a killed save left",
-            )
+            problem = one.problem or _lost(one, log) or no_manifest(one)
             unread.append(CheckedCheckpoint(one.track, one.training_step, one.id, 0, 0, (problem,)))
     return targets, unread
+
+
+def _lost(one: ListedCheckpoint, log: EventLog | None) -> CheckpointError | None:
+    if log is None or not has_committed(log, one.id):
+        return None
+    return CheckpointIncompleteError(
+        f"set {one.id} is committed in the log, and its manifest.json is gone",
+        hint="restore the file from a copy, or use another set",
+        step=one.training_step,
+    )
 
 
 def targets_from(store: CheckpointStore, ref: CheckpointRef) -> list[Target]:

@@ -14,10 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from shlex import quote
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from eventlog.errors import CheckpointError
+from eventlog.durable_file import sync_folder
+from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.added_objects import AddedObjects
 from snapshots.checkpoints.file_faults import is_there, names_in, os_errors_told, read_file
@@ -37,6 +39,13 @@ _UNFINISHED: Final = re.compile(r"\.([^/]*\.)?[0-9a-f]{16}\.tmp")
 
 
 _logger: Final = logging.getLogger("steplog.checkpoints")
+
+InLog: TypeAlias = Callable[[str], bool]
+"""Whether a log has the set of this id for committed."""
+
+
+def _in_no_log(_set_id: str) -> bool:
+    return False
 
 
 class Retention(NamedTuple):
@@ -104,6 +113,7 @@ def apply_retention(
     *,
     counted: Collection[str] | None = None,
     still: Callable[[], bool] = lambda: True,
+    in_log: InLog = _in_no_log,
 ) -> Removed:
     """Take away what `retention` does not keep of the store's own track; idempotent.
 
@@ -111,7 +121,7 @@ def apply_retention(
     committed. `still`: asked under the lock; where it says no, another has the track by now, and
     nothing is taken away. What any track needs stays. Raises `CheckpointError` where one of any
     track cannot be read, and then takes nothing away: what it needs is not known. Also where HEAD
-    is not in place.
+    is not in place. `in_log` as for `collect_garbage`.
     """
     retention.check()
     with store.locked():
@@ -120,6 +130,7 @@ def apply_retention(
             return Removed((), 0, 0)
         surveyed = _survey(store)
         others = [one for one in store.tracks() if one.track != store.track]
+        _refuse_lost([store, *others], in_log)
         needed = _needed_by(known for one in others for known in _survey(one).values())
         chains = {}
         for ref in surveyed:
@@ -144,18 +155,24 @@ def apply_retention(
 
 
 def collect_garbage(
-    store: CheckpointStore, *, grace_s: float = GRACE_S, dry_run: bool = False
+    store: CheckpointStore,
+    *,
+    grace_s: float = GRACE_S,
+    dry_run: bool = False,
+    in_log: InLog = _in_no_log,
 ) -> Removed:
     """Take away what no checkpoint of any track names, of killed saves, older than `grace_s` s.
 
-    `dry_run`: only say what would go. Raises `CheckpointError` where any checkpoint cannot be read,
-    and then takes nothing away.
+    `dry_run`: only say what would go. `in_log`: whether a log has the set of this id for committed.
+    Raises `CheckpointError` where any checkpoint cannot be read, `CheckpointIncompleteError` where
+    one that is committed in the log has no manifest, and then takes nothing away.
     """
     before = time.time() - grace_s
     if not is_there(store.folder):
         return Removed((), 0, 0)
     with store.locked():
         tracks = store.tracks()
+        _refuse_lost(tracks, in_log)
         needed = _needed_by(known for one in tracks for known in _survey(one).values())
         unnamed = [
             one
@@ -212,7 +229,7 @@ def _unfinished_files(store: CheckpointStore, tracks: Iterable[CheckpointStore])
     """Files that were not renamed yet when who wrote them was killed."""
     folders = [store.objects.folder]
     for track in tracks:
-        folders += [track.track_folder, track.track_folder / "pins"]
+        folders += [track.track_folder / name for name in ("", "pins", "sets")]
         folders += [track.set_folder(ref) for ref in track.list_checkpoints()]
     for folder in folders:
         yield from (folder / name for name in names_in(folder) if _UNFINISHED.fullmatch(name))
@@ -248,15 +265,39 @@ def _unread_told(store: CheckpointStore, folder: Path) -> Iterator[None]:
     try:
         yield
     except CheckpointError as error:
-        named = f"{store.track or '.'}/{folder.name}"
         raise type(error)(
-            f"nothing is taken away while checkpoint {named} cannot be read: {error.message}",
-            hint=f"{error.hint}; or put it out of the way: `steplog checkpoint set-aside {named} "
-            f"--folder {quote(str(store.folder))}`; what it alone needs goes with a later gc",
+            f"nothing is taken away while checkpoint {_named(store, folder)} cannot be read: "
+            f"{error.message}",
+            hint=f"{error.hint}; or put it out of the way: {_way_out(store, folder)}",
             tensor=error.tensor,
             object_digest=error.object_digest,
             step=int(folder.name.partition("-")[0]),
         ) from error
+
+
+def _refuse_lost(tracks: Iterable[CheckpointStore], in_log: InLog) -> None:
+    """Raise where a set that the log has for committed lost its manifest: what it needs is not
+    known."""
+    for store in tracks:
+        for folder in list_unfinished(store):
+            if in_log(folder.name.partition("-")[2]):
+                raise CheckpointIncompleteError(
+                    f"nothing is taken away: the log has set {_named(store, folder)} for "
+                    "committed, and its manifest.json is gone",
+                    hint=f"restore the file from a copy; or put what is left out of the way: "
+                    f"{_way_out(store, folder, ' --force')}",
+                )
+
+
+def _named(store: CheckpointStore, folder: Path) -> str:
+    return f"{store.track or '.'}/{folder.name}"
+
+
+def _way_out(store: CheckpointStore, folder: Path, more: str = "") -> str:
+    return (
+        f"`steplog checkpoint set-aside {_named(store, folder)} --folder "
+        f"{quote(str(store.folder))}{more}`; what it alone needs goes with a later gc"
+    )
 
 
 def _known_of(store: CheckpointStore, ref: CheckpointRef) -> _Known:
@@ -300,9 +341,14 @@ def _remove_set(path: Path) -> None:
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
             return
-        # The manifest first: a folder without it is no checkpoint, whatever else is left of it.
-        (path / "manifest.json").unlink(missing_ok=True)
-        shutil.rmtree(path)
+        # Out of the way first, in one step: a set that the log has for committed whose folder has
+        # no manifest is one that somebody has damaged, never one that was half taken away.
+        gone = path
+        if not _UNFINISHED.fullmatch(path.name):
+            gone = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
+            os.rename(path, gone)
+            sync_folder(path.parent)
+        shutil.rmtree(gone)
 
 
 def _remove(store: CheckpointStore, stored: StoredObject, named_ns: int | None = None) -> bool:

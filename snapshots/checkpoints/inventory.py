@@ -23,7 +23,7 @@ class Status(StrEnum):
 
     COMMITTED = "committed"
     INCOMPLETE = "incomplete"
-    """A save that was killed, or is under way."""
+    """It has no manifest: a save that was killed, or is under way; or the file was taken away."""
     DAMAGED = "damaged"
     """Its manifest cannot be read."""
 
@@ -90,7 +90,9 @@ def checkpoints_in_place(store: CheckpointStore) -> Iterator[CheckpointRef]:
 def strangers(store: CheckpointStore) -> list[str]:
     """Names in sets/ that no checkpoint has; nothing is ever done to them."""
     return [
-        name for name in names_in(store.track_folder / "sets") if SET_NAME.fullmatch(name) is None
+        name
+        for name in names_in(store.track_folder / "sets")
+        if SET_NAME.fullmatch(name) is None and not name.startswith(".")
     ]
 
 
@@ -138,12 +140,19 @@ def find_in_track(store: CheckpointStore, name: str) -> CheckpointRef | None:
         found, _, id_ = folder.name.partition("-")
         if int(found) == step if step is not None else id_ == name:
             one = _look_at(store, folder)
-            raise one.problem or CheckpointIncompleteError(
-                f"checkpoint {one.id} was not committed: its save was killed, or is under way",
-                hint="use another one; `steplog checkpoint gc` takes away what a killed save left",
-                step=one.training_step,
-            )
+            raise one.problem or no_manifest(one)
     return None
+
+
+def no_manifest(one: ListedCheckpoint) -> CheckpointError:
+    """The error for a folder of a checkpoint without its manifest."""
+    return CheckpointIncompleteError(
+        f"checkpoint {one.id} has no manifest.json: it was not committed (its save was killed, or "
+        "is under way), or the file was taken away",
+        hint="use another one; `steplog checkpoint check` asks the log of a set which it is, and "
+        "`steplog checkpoint gc` takes away what a killed save left",
+        step=one.training_step,
+    )
 
 
 def tracks_with(

@@ -117,6 +117,15 @@ def is_committed(log: EventLog, ref: CheckpointRef, training: str) -> bool:
     )
 
 
+def has_committed(log: EventLog, set_id: str) -> bool:
+    """Whether the log holds any set of this id for committed. Raises what reading raises."""
+    try:
+        events = [decode_record(one) for one in log.read_session(session_of_set(set_id))]
+    except SessionNotFoundError:
+        return False
+    return any(isinstance(event.body, CheckpointCommitted) for event in events)
+
+
 def give_up_open_sets(log: EventLog, training: str) -> list[str]:
     """End the sets of this training that were begun and never committed; their ids.
 

@@ -30,6 +30,7 @@ from snapshots.sets.journal import (
     BegunSet,
     begin_set,
     commit_set,
+    has_committed,
     is_committed,
     note_value,
 )
@@ -128,4 +129,5 @@ class SetKeeper:
             return
         known = self._store.list_checkpoints()
         committed = {one.id for one in known if is_committed(self._log, one, self._training)}
-        apply_retention(self._store, self._retention, counted=committed, still=still)
+        in_log = partial(has_committed, self._log)
+        apply_retention(self._store, self._retention, counted=committed, still=still, in_log=in_log)

@@ -22,7 +22,8 @@ STATE: dict[str, Any] = {"extra": {"w": torch.ones(3)}}
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [one for one in caplog.records if one.name == "steplog.checkpoints"]
+    ours = [one for one in caplog.records if one.name == "steplog.checkpoints"]
+    return [one for one in ours if "older ones could not be taken away" in one.message]
 
 
 def damaged_by(ws: Workspace) -> tuple[Path, CheckpointRef]:
@@ -93,4 +94,22 @@ def test_whatever_stops_retention_is_no_fault_of_the_save(
         assert ("odd" if isinstance(error, ValueError) else "gone") in record.message
         assert bool(record.exc_info) == isinstance(error, ValueError)
         run.checkpoint(3, **STATE)
+        assert len(warnings_in(caplog)) == 1
+
+
+def test_nothing_goes_while_a_committed_set_has_lost_its_manifest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it needs is not known: objects that it shared with a set that was let go went too."""
+    with open_workspace(tmp_path) as ws, ws.training("run", config=KEEP_TWO) as run:
+        first = run.checkpoint(1, **STATE).wait()
+        path = run.checkpoints.set_folder(first) / "manifest.json"
+        path.rename(tmp_path / "away")
+        kept = [run.checkpoint(step, **STATE).wait() for step in (2, 3, 4)]
+        assert run.checkpoints.list_checkpoints() == kept
+        (record,) = warnings_in(caplog)
+        assert "and its manifest.json is gone" in record.message
+        (tmp_path / "away").rename(path)
+        run.checkpoint(5, **STATE)
+        assert len(run.checkpoints.list_checkpoints()) == 2
         assert len(warnings_in(caplog)) == 1

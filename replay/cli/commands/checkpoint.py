@@ -36,6 +36,7 @@ from snapshots.checkpoints.difference import compare_checkpoints
 from snapshots.checkpoints.inventory import HEAD, ListedCheckpoint, Status, list_track, strangers
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.parts import PartReader
+from snapshots.sets.journal import has_committed
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
 
@@ -147,11 +148,11 @@ def check(
     damage: list[CheckpointError] = []
     verdicts: set[Soundness] = set()
     with checkpoints_of(context, folder, track) as place:
+        kept_log = None if place.workspace is None else place.workspace.log
         if ref is None:
-            targets, unread = targets_in(place.tracks, damage.append)
+            targets, unread = targets_in(place.tracks, damage.append, kept_log)
         else:
             targets, unread = targets_from(*find_named(place, ref)), []
-        kept_log = None if place.workspace is None else place.workspace.log
         with output.progress("checking", sum(one.raw_bytes for one in targets)) as advance:
             checker = CheckpointChecker(advance)
             checked = (examine(one, checker, kept_log, trees=log) for one in targets)
@@ -211,14 +212,20 @@ def gc(
     """Take away what killed saves left behind.
 
     Objects that no checkpoint of any track names, and unfinished folders and files. Nothing goes
-    while any manifest cannot be read.
+    while any manifest cannot be read, nor while that of a set which the log has committed is gone.
 
     JSON keys: objects, bytes, unfinished.
     """
     output = Output.of(context)
     grace_s = GRACE_S if grace is None else parse_duration(grace) / 1e6
     with checkpoints_of(context, folder) as place:
-        removed = collect_garbage(place.root, grace_s=grace_s, dry_run=dry_run)
+        log = None if place.workspace is None else place.workspace.log
+        removed = collect_garbage(
+            place.root,
+            grace_s=grace_s,
+            dry_run=dry_run,
+            in_log=lambda set_id: log is not None and has_committed(log, set_id),
+        )
         unfinished = [str(path.relative_to(place.root.folder)) for path in removed.unfinished]
         output.print_records([removed_row(removed, unfinished)], GC_COLUMNS)
     if dry_run:

@@ -211,7 +211,7 @@ def test_a_save_that_was_killed_is_said_to_be_incomplete(
     ran = steplog("checkpoint", "check", "--json")
     assert ran.code == 6
     assert [row["verdict"] for row in ran.rows] == ["ok", "ok", "incomplete"]
-    assert "./half: it was not committed" in ran.err
+    assert "checkpoint half has no manifest.json: it was not committed" in ran.err
     for ref in ("half", "step:9"):
         ran = steplog("checkpoint", "check", ref)
         assert (ran.code, "was not committed" in ran.err) == (6, True)

@@ -1,5 +1,7 @@
 """`steplog checkpoint check` of sets: the log they belong to is asked too."""
 
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ from eventlog.errors import LogUnavailableError, StepGapError
 from eventlog.log import LogRecord
 from eventlog.merkle_root import MerkleRoot
 from eventlog.sqlite_log import SqliteLog
+from snapshots import checkpoint_retention
 from snapshots.checkpoints.set_entry import SessionPosition, SetEntry
 from snapshots.sets.restoring import require_same_log
 from tests.support.command import Command, record_desk
-from tests.support.kept_sets import TRAINING, keep_set
+from tests.support.kept_sets import TRAINING, keep_set, store_of
 from tests.support.own_sessions import training_session
 
 
@@ -177,3 +180,55 @@ def test_a_log_that_is_another_ones(run: Command, tmp_path: Path) -> None:
     assert len(ran.row["problems"]) > 2
     alone = run("checkpoint", "check", "set1", "--folder", tmp_path / "other" / "checkpoints")
     assert alone.code == 0, "a folder by itself has no log to be compared with"
+
+
+def test_a_committed_set_whose_manifest_is_gone_is_not_taken_for_a_killed_save(
+    run: Command,
+) -> None:
+    """`check` said that it was never committed, and `gc` took its objects and what was left."""
+    with run.open() as ws:
+        kept, store = keep_set(ws), store_of(ws)
+    folder = store.set_folder(kept.ref)
+    data = (folder / "manifest.json").read_bytes()
+    (folder / "manifest.json").unlink()
+    before = sorted(store.folder.rglob("*"))
+    ran = run("checkpoint", "check")
+    assert ran.code == 6
+    assert "set set1 is committed in the log, and its manifest.json is gone" in ran.err
+    ran = run("checkpoint", "check", "set1")
+    assert (ran.code, "the file was taken away" in ran.err) == (6, True)
+    for more in ([], ["--dry-run"]):
+        ran = run("checkpoint", "gc", "--grace", "0s", *more)
+        assert ran.code == 6
+        assert f"the log has set {store.track}/{folder.name} for committed" in ran.err
+        way_out = re.search("`steplog (checkpoint set-aside .*)`", ran.err)
+        assert way_out is not None
+    assert sorted(store.folder.rglob("*")) == before
+    ran = run(*shlex.split(way_out[1]))
+    assert ran.code == 0, ran.err
+    assert (store.track_folder / "aside" / folder.name / "manifest.sha256").is_file()
+    assert run("checkpoint", "gc", "--grace", "0s").code == 0
+    (store.track_folder / "aside" / folder.name).rename(folder)
+    (folder / "manifest.json").write_bytes(data)
+    assert run("checkpoint", "check", "set1").code == 0
+
+
+def test_what_retention_was_killed_in_is_not_taken_for_a_damaged_set(run: Command) -> None:
+    """It took the manifest first: the log has such a set for committed."""
+    with run.open() as ws:
+        keep_set(ws)
+        other, store = keep_set(ws, "set2"), store_of(ws)
+
+        def killed(path: Path) -> None:
+            (path / "manifest.json").unlink()
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("shutil.rmtree", killed)
+            with pytest.raises(KeyboardInterrupt):
+                checkpoint_retention._remove_set(store.set_folder(other.ref))
+    assert run("checkpoint", "list").err == ""
+    ran = run("checkpoint", "gc", "--grace", "0s", "--json")
+    assert (ran.code, len(ran.row["unfinished"])) == (0, 1)
+    assert run("checkpoint", "check", "set1").code == 0
+    assert [path.name for path in (store.track_folder / "sets").glob(".*")] == []
