@@ -23,6 +23,8 @@ _HINTS: Final = MappingProxyType(
         errno.EROFS: "the file system is read-only: mount it writable",
         errno.EACCES: "no permission: check the folder's owner and mode",
         errno.EPERM: "no permission: check the folder's owner and mode",
+        errno.EMFILE: "the process has too many files open: close some, or raise `ulimit -n`",
+        errno.ENFILE: "the system has too many files open: close some, or raise its limit",
     }
 )
 
@@ -78,5 +80,5 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def hint_of(error: OSError) -> str:
-    """What to do about a failed write: free space, mount it writable, mend the permissions."""
+    """What to do about a file system error: free space, close files, mend the permissions."""
     return _HINTS.get(error.errno or 0, "mend the folder, then try again")

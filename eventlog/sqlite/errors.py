@@ -23,7 +23,8 @@ _UNAVAILABLE: Final = {
     sqlite3.SQLITE_INTERRUPT: "the request was interrupted: try again",
     sqlite3.SQLITE_IOERR: "the disk refuses: free some space, check `ulimit -f` and the disk",
     sqlite3.SQLITE_FULL: "the disk is full: free some space",
-    sqlite3.SQLITE_CANTOPEN: "check that the folder exists and that you may write to it",
+    sqlite3.SQLITE_CANTOPEN: "check that the folder exists, that you may write to it, and that the "
+    "process may open more files (`ulimit -n`)",
     sqlite3.SQLITE_PROTOCOL: "another process holds the log locked: try again",
     sqlite3.SQLITE_NOLFS: "the file system takes no file of this size",
     sqlite3.SQLITE_AUTH: "no permission: check the file's owner and mode",

@@ -4,12 +4,15 @@ Called damaged, they were to be restored from copies; some left as a bare `Permi
 whoever passes over a checkpoint that cannot be used.
 """
 
+import errno
 import random
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from eventlog.durable_file import hint_of
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from replay.checkpoint_examination import examine, targets_in
 from snapshots.checkpoint_retention import Retention, apply_retention, collect_garbage
@@ -143,3 +146,18 @@ def test_what_is_imported_and_may_not_be_looked_at_is_not_called_missing(
     forbid(monkeypatch, folder)
     with pytest.raises(CheckpointError, match="cannot be used: Permission denied"):
         import_safetensors(store, source, step=1)
+
+
+def test_too_many_open_files_are_no_fault_of_the_folder(
+    store: CheckpointStore, ref: CheckpointRef
+) -> None:
+    """The hint was to mend the folder, where it is the process that may open no more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(CheckpointError, match="Too many open files") as error:
+            store.read_manifest(ref)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "`ulimit -n`" in error.value.hint
+    assert "too many files open" in hint_of(OSError(errno.ENFILE, "of the whole system"))
