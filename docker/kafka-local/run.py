@@ -20,6 +20,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+if sys.flags.safe_path:  # `python -P` looks for no module beside the script.
+    sys.path.append(str(Path(__file__).resolve().parent))
+
 from local_kafka import (
     HERE,
     HOST,

@@ -110,6 +110,20 @@ def test_a_killed_script_leaves_no_broker(tmp_path: Path, port: int) -> None:
     broker.communicate()
 
 
+@pytest.mark.parametrize("option", ["-P", "-I"])
+def test_it_runs_where_python_looks_for_no_module_beside_a_script(
+    tmp_path: Path, option: str
+) -> None:
+    """README recommends `python -P`; the script ended with a ModuleNotFoundError."""
+    stopped = subprocess.run(
+        [sys.executable, option, SCRIPT, "stop", "--folder", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (stopped.returncode, stopped.stderr) == (1, f"no broker was started in {tmp_path}\n")
+
+
 def test_a_folder_that_was_never_one_is_said_to_be_so(tmp_path: Path) -> None:
     stopped = run("stop", "--folder", tmp_path)
     assert (stopped.returncode, stopped.stderr) == (1, f"no broker was started in {tmp_path}\n")
