@@ -8,7 +8,7 @@ rank has its own (Megatron-LM #6858). Used by `run.checkpoint` and `run.restore_
     data = capture_training_state(scheduler, order, {"tokens": 5_000_000})
     ...
     states = [decode_training_state(data)]               # of all ranks, in their order
-    load_state(scheduler, scheduler_for_rank(states, rank, world_size), "scheduler")
+    load_state(scheduler, scheduler_for_rank(states, rank, world_size, scheduler), "scheduler")
     load_state(order, data_for_rank(states, rank, world_size, order), "data")
     randoms = [state.random for state in states]
     restore_random(random_for_rank(randoms, rank, world_size))   # last: loading may draw
@@ -22,10 +22,12 @@ from eventlog.canonical import decode, decode_live, encode
 from eventlog.errors import CheckpointError, ConfigError, ReshardError, StateError
 from eventlog.values.extension_values import DEPTH_MAX
 from snapshots.random_state import capture_random, reseeded
+from snapshots.state_owners import has_state, holds_state, kind_of, require_same, require_same_kind
 
 FORMAT: Final = 1
 _KEYS: Final = {"format", "random", "data_is_global"}
 _PARTS: Final = {"scheduler", "data", "progress"}
+_SCHEDULER_KIND: Final = "scheduler_kind"
 _LEFT: Final = object()
 """In place of a value: what is there is left as it is."""
 
@@ -36,7 +38,8 @@ class TrainingState(NamedTuple):
     `random` is what `restore_random` takes. `scheduler`, `data` and `progress` are canonical bytes,
     None where there was none: `decode_state` makes a copy of each. `data_is_global`: the position
     in the data is not of this rank alone, so any number of ranks can go on from it; its class says
-    so with `state_is_global = True`, as `SampleOrder` does.
+    so with `state_is_global = True`, as `SampleOrder` does. `scheduler_kind`: of `kind_of`; None
+    also where it was saved before kinds were.
     """
 
     random: Any
@@ -44,6 +47,7 @@ class TrainingState(NamedTuple):
     data: bytes | None
     data_is_global: bool
     progress_bytes: bytes | None
+    scheduler_kind: Any = None
 
     @property
     def progress(self) -> Any:
@@ -70,6 +74,9 @@ def capture_training_state(
             if name != "progress":
                 _require_state(name, owner)
             parts[name] = decode(encode_state(owner, name), opaque=True)
+    kind = kind_of(scheduler)
+    if kind is not None:
+        parts[_SCHEDULER_KIND] = kind
     return encode(
         {
             "format": FORMAT,
@@ -97,7 +104,7 @@ def decode_training_state(data: bytes) -> TrainingState:
     if (
         not isinstance(value, dict)
         or found != FORMAT
-        or not _KEYS <= value.keys() <= _KEYS | _PARTS
+        or not _KEYS <= value.keys() <= _KEYS | _PARTS | {_SCHEDULER_KIND}
         or type(value["data_is_global"]) is not bool
     ):
         raise CheckpointError(
@@ -110,6 +117,7 @@ def decode_training_state(data: bytes) -> TrainingState:
         parts["data"],
         value["data_is_global"],
         parts["progress"],
+        value.get(_SCHEDULER_KIND),
     )
 
 
@@ -184,17 +192,23 @@ def data_for_rank(
     return _for_rank(data, list(map(decode_state, values)), own)
 
 
-def scheduler_for_rank(states: Sequence[TrainingState], rank: int, world_size: int) -> Any:
+def scheduler_for_rank(
+    states: Sequence[TrainingState], rank: int, world_size: int, scheduler: object
+) -> Any:
     """What `load_state` loads into the scheduler: this rank's state, with another number of ranks
     what all had alike. Nothing is changed yet.
 
-    Raises `ReshardError` where they differ, `StateError` where none was saved.
+    Raises `ReshardError` where they differ, `StateError` where none was saved, or one of another
+    class (by its name).
     """
     saved = _saved_ranks(states, rank, world_size)
     values = _saved_parts("scheduler", [state.scheduler for state in states])
     if saved != world_size and len(set(values)) != 1:
         raise _reshard_error("differing schedulers", saved, world_size)
-    return decode_state(values[rank if saved == world_size else 0])
+    own = rank if saved == world_size else 0
+    if states[own].scheduler_kind is not None:
+        require_same_kind(states[own].scheduler_kind, kind_of(scheduler), "scheduler")
+    return decode_state(values[own])
 
 
 def load_state(owner: object, value: Any, name: str) -> None:
@@ -236,7 +250,7 @@ def _reshard_error(what: str, saved: int, here: int) -> ReshardError:
 
 
 def _is_global(data: Any) -> bool:
-    if type(data) in (dict, list, tuple) and _holds_state(data):
+    if type(data) in (dict, list, tuple) and holds_state(data):
         return all(map(_is_global, data.values() if type(data) is dict else data))
     return getattr(data, "state_is_global", False) is True
 
@@ -249,7 +263,7 @@ def _for_rank(data: Any, values: list[Any], own: int | None) -> Any:
     if _is_global(data):
         return _merged(data, values)
     kind = type(data)
-    if _holds_state(data) and all(type(value) is kind for value in values):
+    if holds_state(data) and all(type(value) is kind for value in values):
         first = values[0]
         if kind is dict and all(value.keys() == first.keys() for value in values):
             return {
@@ -286,15 +300,11 @@ def _merged(data: Any, values: list[Any]) -> Any:
 
 
 def _require_state(name: str, owner: object) -> None:
-    if not _has_state(owner) and not isinstance(owner, dict | list | tuple):
+    if not has_state(owner) and not isinstance(owner, dict | list | tuple):
         raise StateError(
             f"{name} is a {type(owner).__qualname__}, which has no state_dict()",
             hint="give an object with state_dict() and load_state_dict(), or a dict",
         )
-
-
-def _has_state(owner: object) -> bool:
-    return callable(getattr(owner, "state_dict", None)) and not isinstance(owner, type)
 
 
 def _state_of(value: Any, around: frozenset[int] = frozenset(), *, owned: bool = True) -> object:
@@ -302,7 +312,7 @@ def _state_of(value: Any, around: frozenset[int] = frozenset(), *, owned: bool =
 
     What a state itself holds (not `owned`) is a value: an object in it could not be loaded into.
     """
-    if owned and _has_state(value):
+    if owned and has_state(value):
         return _state_of(value.state_dict(), around, owned=False)
     kind = type(value)
     # A cycle, and what is nested too deep, are encode's to refuse.
@@ -319,22 +329,22 @@ def _state_of(value: Any, around: frozenset[int] = frozenset(), *, owned: bool =
 
 def _load_into(owner: Any, value: Any, path: str) -> None:
     """Load a state into what it was taken of: by `load_state_dict`, or dicts and lists in place."""
-    if _has_state(owner):
+    if has_state(owner):
         owner.load_state_dict(value)
         return
-    holds = _holds_state(owner)
+    holds = holds_state(owner)
     if type(owner) is dict and isinstance(value, dict):
         if not holds:
             owner.clear()
             owner.update(value)
             return
-        _require_same(path, sorted(map(repr, owner)), sorted(map(repr, value)))
+        require_same(path, sorted(map(repr, owner)), sorted(map(repr, value)))
         for key, item in value.items():
             owner[key] = _loaded(owner[key], item, f"{path}.{key}")
     elif type(owner) is list and isinstance(value, list) and not holds:
         owner[:] = value
     elif type(owner) in (list, tuple) and type(value) is type(owner) and holds:
-        _require_same(path, f"{len(owner)} items", f"{len(value)} items")
+        require_same(path, f"{len(owner)} items", f"{len(value)} items")
         for at, item in enumerate(value):
             loaded = _loaded(owner[at], item, f"{path}[{at}]")
             if type(owner) is list:
@@ -349,22 +359,7 @@ def _load_into(owner: Any, value: Any, path: str) -> None:
 def _loaded(owner: Any, value: Any, path: str) -> Any:
     if value is _LEFT:
         return owner
-    if not _has_state(owner) and not _holds_state(owner):
+    if not has_state(owner) and not holds_state(owner):
         return value
     _load_into(owner, value, path)
     return owner
-
-
-def _holds_state(owner: Any) -> bool:
-    if type(owner) not in (dict, list, tuple):
-        return False
-    parts = owner.values() if type(owner) is dict else owner
-    return any(_has_state(part) or _holds_state(part) for part in parts)
-
-
-def _require_same(path: str, mine: object, saved: object) -> None:
-    if mine != saved:
-        raise StateError(
-            f"{path} has {mine}, saved was {saved}",
-            hint="restore into the same objects, by the same names, as were saved",
-        )

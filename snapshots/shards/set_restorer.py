@@ -217,7 +217,7 @@ class SetRestorer:
         require_random(random, asked.generators)
         place, scheduler, data = (states, rank, world_size), None, None
         if asked.scheduler is not None:
-            scheduler = scheduler_for_rank(*place)
+            scheduler = scheduler_for_rank(*place, asked.scheduler)
         if asked.data is not None:
             data = data_for_rank(*place, asked.data, reseed=asked.reseed)
         return _Own(states, scheduler, data, random, states[rank % len(states)].progress)

@@ -115,6 +115,18 @@ def test_what_a_set_has_not_is_told_before_anything_is_changed(ws: Workspace) ->
         save_at(run, toy, 2)
 
 
+def test_another_kind_of_scheduler_changes_nothing(ws: Workspace) -> None:
+    with ws.training("run") as run:
+        toy = Toy()
+        save_at(run, toy, 1)
+        toy.advance()
+        other = torch.optim.lr_scheduler.CosineAnnealingLR(Toy().optimizer, 9)
+        with pytest.raises(StateError, match="'ExponentialLR' and is 'CosineAnnealingLR' here"):
+            run.restore_latest(**{**toy.objects(), "scheduler": other})
+        assert toy.seen() == toy_at(2)
+        save_at(run, toy, 2)
+
+
 def test_an_interrupted_restore_is_none(ws: Workspace, tmp_path: Path) -> None:
     class Interrupted(Picky):
         def load_state_dict(self, state: object) -> None:

@@ -123,13 +123,34 @@ def test_what_cannot_be_loaded_is_refused_by_name() -> None:
     state = captured({"a": Stateful(n=1)}, [1, 2])
     with pytest.raises(StateError, match=r"scheduler has \[\"'b'\"\], saved was \[\"'a'\"\]"):
         restore_scheduler([state], 0, 1, {"b": Stateful()})
-    with pytest.raises(StateError, match="scheduler, a int"):
+    with pytest.raises(StateError, match=r"saved as \{'a': 'Stateful'\} and is a plain value here"):
         restore_scheduler([state], 0, 1, 4)
+    with pytest.raises(StateError, match="scheduler, a int"):
+        restore_scheduler([state._replace(scheduler_kind=None)], 0, 1, 4)
     restored: list[int] = []
     restore_data([state], 0, 1, restored)
     assert restored == [1, 2]
     with pytest.raises(StateError, match="no scheduler was saved by rank 0, 1"):
         restore_scheduler([captured(), captured()], 0, 2, Stateful())
+
+
+class Warmup(Stateful):
+    """A scheduler of another class, with a state of the same names."""
+
+
+def test_another_kind_of_scheduler_is_refused_by_name() -> None:
+    """A StepLR's state in a CosineAnnealingLR was loaded in silence: a learning rate of 1e-6."""
+    with pytest.raises(StateError, match="scheduler was saved as 'Stateful' and is 'Warmup' here"):
+        restore_scheduler([captured(Stateful(n=1))], 0, 1, Warmup())
+    several = {"a": Stateful(n=1), "b": [Stateful(n=2), 7]}
+    other = {"a": Stateful(), "b": [Warmup(), 0]}
+    with pytest.raises(StateError, match=r"scheduler\.b\[0\] was saved as 'Stateful'"):
+        restore_scheduler([captured(several)], 0, 1, other)
+    before_kinds = captured(Stateful(n=1))._replace(scheduler_kind=None)
+    fresh = Warmup()
+    restore_scheduler([before_kinds], 0, 1, fresh)
+    assert fresh.state == {"n": 1}
+    assert captured({"limit": 9}).scheduler_kind is None
 
 
 def test_bytes_that_are_no_training_state() -> None:

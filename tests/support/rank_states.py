@@ -14,7 +14,7 @@ def restore_scheduler(
     states: Sequence[TrainingState], rank: int, world_size: int, scheduler: object
 ) -> None:
     """Load into the scheduler what this rank goes on with."""
-    load_state(scheduler, scheduler_for_rank(states, rank, world_size), "scheduler")
+    load_state(scheduler, scheduler_for_rank(states, rank, world_size, scheduler), "scheduler")
 
 
 def restore_data(

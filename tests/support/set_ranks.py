@@ -109,7 +109,6 @@ def one_rank_fails(folder: Path) -> None:
             refusal(lambda: run.restore_latest(model=other))
             wrong = {"gen": numpy.random.default_rng()} if rank == 1 else {}
             refusal(lambda: run.restore_latest(**toy.objects(), generators=wrong))
-            assert run.restore_latest(**toy.objects()) is not None  # `bad` has left a mix
             refusal(lambda: run.checkpoint(3 + rank, **toy.objects()))
             toy.advance()
             assert run.checkpoint(2, **toy.objects()).wait(TIMEOUT_S).training_step == 2
