@@ -1,4 +1,4 @@
-"""Checkpoints examined one by one: with their objects, and sets with the log they belong to.
+"""Checkpoints examined one by one: with their objects, and sets with their log and adopted folder.
 
 Used by `steplog checkpoint check`.
 """
@@ -14,6 +14,7 @@ from snapshots.checkpoints.check import CheckedCheckpoint, CheckpointChecker
 from snapshots.checkpoints.inventory import ListedCheckpoint, list_track, no_manifest
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.checkpoints.parts import ancestry_of
+from snapshots.sets.adopted_folder import require_unchanged
 from snapshots.sets.journal import has_committed
 
 
@@ -69,17 +70,23 @@ def examine(
 ) -> CheckedCheckpoint:
     """What is wrong with one; a set is compared with the `log` too, where that is given.
 
-    `trees` derives the log's Merkle trees anew.
+    Of an adopted set every file of the folder is hashed again. `trees` derives the log's Merkle
+    trees anew.
     """
     store, ref, _raw_bytes = target
     checked = checker.check(store, ref)
-    if log is None:
-        return checked
     try:
         entry = store.read_manifest(ref).set
     except CheckpointError:
         return checked  # It was said.
     if entry is None:
         return checked
-    more = compare_with_log(log, ref, entry, trees=trees)
+    more: list[CheckpointError] = []
+    if entry.adopted is not None:
+        try:
+            require_unchanged(entry.adopted)
+        except CheckpointError as error:
+            more.append(error)
+    if log is not None:
+        more += compare_with_log(log, ref, entry, trees=trees)
     return checked._replace(problems=(*checked.problems, *more))

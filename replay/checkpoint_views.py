@@ -45,6 +45,7 @@ def checkpoint_row(one: ListedCheckpoint) -> Row:
         "ancestor": None if manifest is None or manifest.ancestor is None else manifest.ancestor.id,
         "training": None if entry is None else entry.training,
         "sessions": None if entry is None else len(entry.sessions),
+        "adopted": None if entry is None or entry.adopted is None else entry.adopted.folder,
         "manifest": None if one.ref is None else one.ref.digest,
     }
 

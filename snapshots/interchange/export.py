@@ -148,6 +148,14 @@ def _choose(manifest: Manifest, prefix: str, patterns: Sequence[str]) -> dict[st
         and (not patterns or any(fnmatchcase(name, one) for one in patterns))
     }
     if not chosen:
+        adopted = None if manifest.set is None else manifest.set.adopted
+        if adopted is not None:
+            raise ConfigError(
+                f"set {manifest.id} has no weights to export: they are in the adopted folder "
+                f"{adopted.folder}",
+                hint="load or convert that folder as its own framework does; "
+                "`steplog checkpoint import` takes torch's and safetensors",
+            )
         first = ", ".join(map(repr, sorted(manifest.tensors)[:3]))
         raise ConfigError(
             f"no tensor of checkpoint {manifest.id} is chosen: "

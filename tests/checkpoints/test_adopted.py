@@ -138,6 +138,22 @@ def test_weights_are_not_sought_where_the_set_has_none(tmp_path: Path) -> None:
         assert ".adopted" in error.value.hint
 
 
+def test_the_command_says_that_a_set_is_adopted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = tmp_path / "theirs"
+    with open_workspace(tmp_path / "ws") as ws, ws.training("run-1") as run:
+        desk = Desk(ws)
+        by_torch(desk, theirs)
+        run.adopt(1, theirs).wait()
+    steplog = Command(tmp_path / "ws", capsys)
+    assert "set of run-1, adopted" in steplog("checkpoint", "list").out
+    assert steplog("checkpoint", "list", "--json").row["adopted"] == str(theirs)
+    assert steplog("checkpoint", "check").code == 0
+    ran = steplog("checkpoint", "export", "step:1", tmp_path / "out")
+    assert (ran.code, f"in the adopted folder {theirs}" in ran.err) == (2, True), ran.err
+
+
 def change(theirs: Path) -> str:
     path = theirs / "rank-0" / "shards" / "0.bin"
     data = bytearray(path.read_bytes())
@@ -194,7 +210,7 @@ CHANGES = [change, cut_off, lose, add, rename, link, link_to_folder, pipe, take_
 
 @pytest.mark.parametrize("spoil", CHANGES, ids=lambda one: one.__name__)
 def test_a_folder_that_is_not_what_was_adopted_is_refused_by_name(
-    tmp_path: Path, spoil: Callable[[Path], str]
+    tmp_path: Path, spoil: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     theirs = tmp_path / "theirs"
     with open_workspace(tmp_path / "ws") as ws:
@@ -215,6 +231,8 @@ def test_a_folder_that_is_not_what_was_adopted_is_refused_by_name(
             assert named in error.value.message
             assert str(theirs) in error.value.message
             assert error.value.hint
+            assert "cannot be adopted" not in error.value.message
+            assert "adopt a folder" not in error.value.hint
             # Nothing was brought back: neither the data nor the sessions.
             assert desk.data.state_dict() == position
             assert ws.session("desk/1").head == end
@@ -222,6 +240,9 @@ def test_a_folder_that_is_not_what_was_adopted_is_refused_by_name(
             older = run.checkpoints.list_checkpoints()[0]
             restored = run.restore(older.id, model=desk.model, **desk.own())
             assert (restored.step, restored.adopted) == (1, None)
+        # It was told to be sound: what is not in the folder of checkpoints was not looked at.
+        ran = Command(tmp_path / "ws", capsys)("checkpoint", "check", "step:2")
+        assert (ran.code, named in ran.err) == (6 if spoil is take_away else 4, True), ran.err
 
 
 def empty(theirs: Path) -> str:

@@ -108,7 +108,7 @@ def list_checkpoints(
     a pin is damaged, 6 where HEAD or a pin names what is not there.
 
     JSON keys: track, id, step, kind, status, head, pins, created, world_size, tensors, raw_bytes,
-    stored_bytes, ancestor, training, sessions, manifest.
+    stored_bytes, ancestor, training, sessions, adopted, manifest.
     """
     output = Output.of(context)
     damage: list[CheckpointError] = []
@@ -138,7 +138,8 @@ def check(
     """Read every part of checkpoints and compare its hash.
 
     Also of those that they rest on. A checkpoint set in a workspace is compared with its log too:
-    that it was committed there, and where each session stood. What is wrong is told on stderr,
+    that it was committed there, and where each session stood; of an adopted one the folder's files
+    are compared. What is wrong is told on stderr,
     naming tensor and object. Exit code 4 where something is damaged, 6 where something is only
     missing: an object, or the end of a save that was killed.
 
@@ -352,7 +353,8 @@ def _tell_and_exit(
 def _what(one: Record) -> str:
     if one["status"] != Status.COMMITTED:
         return str(one["status"])
-    return str(one["kind"]) if one["training"] is None else f"{one['kind']} of {one['training']}"
+    of = "" if one["training"] is None else f" of {one['training']}"
+    return f"{one['kind']}{of}{'' if one['adopted'] is None else ', adopted'}"
 
 
 def _or_nothing(value: object) -> str:
