@@ -15,7 +15,14 @@ from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
-from snapshots.checkpoints.saved_parts import DATA, RANK_STATES, SCHEDULER
+from snapshots.checkpoints.saved_parts import (
+    DATA,
+    EXTRA,
+    MODEL,
+    OPTIMIZER,
+    RANK_STATES,
+    SCHEDULER,
+)
 from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.checkpoints.tracks import pin_of_branch
 from snapshots.random_state import require_random
@@ -77,6 +84,14 @@ class _Into(NamedTuple):
             into.get("generators") or {},
             into.get("reseed"),
         )
+
+    def parts(self) -> frozenset[str]:
+        """Which of them were given, by the names that `checkpoint` has for them."""
+        models, optimizers, extra = self.trained
+        given = {MODEL: models, OPTIMIZER: optimizers, EXTRA: extra}
+        named = {part for part, one in given.items() if one}
+        own = {SCHEDULER: self.scheduler, DATA: self.data}
+        return frozenset(named | {part for part, one in own.items() if one is not None})
 
 
 class _Opened(NamedTuple):
@@ -234,7 +249,18 @@ class SetRestorer:
             opened.asked.generators,
         )
         self._ranks.agree(restored.restore_random)
+        self._warn_of_left_out(restored, opened.asked)
         return restored
+
+    def _warn_of_left_out(self, restored: RestoredSet, asked: _Into) -> None:
+        left = restored.parts - asked.parts()
+        if left and self._ranks.rank == 0:
+            _logger.warning(
+                "set %s holds %s, which this restore was not given: it stays as it was made, also in "
+                "the next set; give it too, unless that is meant",
+                restored.set_id,
+                ", ".join(sorted(left)),
+            )
 
 
 def _load_own(own: _Own, asked: _Into) -> None:

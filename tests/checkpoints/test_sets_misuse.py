@@ -245,6 +245,29 @@ def test_a_fork_of_a_training_has_no_sets_of_its_own(tmp_path: Path) -> None:
             run.checkpoint(1, **STATE)
 
 
+def test_what_a_restore_was_not_given_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An optimizer was left out at the restore: its moments began anew, and nobody was told."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = {"model": model, "optimizer": optimizer, "data": SampleOrder(8, batch_size=2, seed=1)}
+    with open_workspace(tmp_path) as ws, caplog.at_level(logging.WARNING, "steplog.training"):
+        with ws.training("run") as run:
+            first = run.checkpoint(1, **state).wait()
+            run.restore_latest(**state)
+        assert not caplog.records
+        with ws.training("run") as run:
+            run.restore_latest(model=model)
+        assert f"set {first.id} holds data, optimizer, which this restore was not given" in (
+            caplog.text
+        )
+        caplog.clear()
+        with ws.training("arm") as run:
+            run.branch_from("run", first.id, optimizer=optimizer, model=model)
+        assert "holds data, which" in caplog.text
+
+
 def test_an_order_for_one_rank_among_several_is_told(caplog: pytest.LogCaptureFixture) -> None:
     """Two ranks took the same samples, all of them twice, without a word."""
     rules = SaveRules("run", fresh=False)
