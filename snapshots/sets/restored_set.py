@@ -1,13 +1,14 @@
 """`RestoredSet`: what a training that goes on from a set is told of it, and `RestoreInto`: what it
 gives to be loaded into. Needs no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from snapshots.checkpoints.manifest import Manifest
 from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.random_state import restore_random
+from snapshots.training_state import TrainingState
 
 
 class RestoreInto(TypedDict, total=False):
@@ -41,6 +42,7 @@ class RestoredSet:
         back: SessionsBack,
         parts: frozenset[str],
         progress: Any,
+        states: Sequence[TrainingState],
         random: Any,
         generators: Mapping[str, object],
     ) -> None:
@@ -60,7 +62,8 @@ class RestoredSet:
         self.unvoided_sessions = back.unvoided_sessions
         """Of `sessions` those that were voided after the cut: they are back as they were before."""
         self.progress = progress
-        """What `checkpoint(progress=...)` was given."""
+        """What `checkpoint(progress=...)` was given: by this rank, where as many ranks restore as
+        saved; else by all, where they gave the same; else None."""
         self.policy = entry.policy
         """The label of the policy version that these weights go by: the training's `policy` then.
         In a branch it is a label of the training branched from."""
@@ -68,8 +71,14 @@ class RestoredSet:
         """The adopted folder, its files compared; None for a set with weights of its own."""
         self.parts = parts
         """What it holds of `model`, `optimizer`, `extra`, `scheduler` and `data`."""
+        self._states = states
         self._random = random
         self._generators = generators
+
+    @property
+    def progress_of_ranks(self) -> tuple[Any, ...]:
+        """What each rank that saved gave as progress, by rank; copies. Every rank has all of it."""
+        return tuple(state.progress for state in self._states)
 
     def restore_random(self) -> None:
         """Set the random states once more: after whatever drew from them since, as `iter(loader)`

@@ -235,7 +235,24 @@ class SetRestorer:
             scheduler = scheduler_for_rank(*place, asked.scheduler)
         if asked.data is not None:
             data = data_for_rank(*place, asked.data, reseed=asked.reseed)
-        return _Own(states, scheduler, data, random, states[rank % len(states)].progress)
+        return _Own(states, scheduler, data, random, self._progress(manifest, states))
+
+    def _progress(self, manifest: Manifest, states: list[TrainingState]) -> Any:
+        """This rank's own; with another number of ranks what all gave alike."""
+        rank, world_size = self._ranks.rank, self._ranks.world_size
+        if len(states) == world_size:
+            return states[rank].progress
+        if len({one.progress_bytes for one in states}) == 1:
+            return states[0].progress
+        if rank == 0:
+            _logger.warning(
+                "set %s was saved by %d ranks with progress of their own, and %d go on: "
+                "restored.progress is None; make it from restored.progress_of_ranks",
+                manifest.id,
+                len(states),
+                world_size,
+            )
+        return None
 
     def _finish(self, opened: _Opened, back: SessionsBack) -> RestoredSet:
         manifest, own = opened.reader.manifest, opened.own
@@ -245,6 +262,7 @@ class SetRestorer:
             back,
             _parts_of(manifest, own),
             own.progress,
+            own.states,
             own.random,
             opened.asked.generators,
         )
@@ -256,8 +274,8 @@ class SetRestorer:
         left = restored.parts - asked.parts()
         if left and self._ranks.rank == 0:
             _logger.warning(
-                "set %s holds %s, which this restore was not given: it stays as it was made, also in "
-                "the next set; give it too, unless that is meant",
+                "set %s holds %s, which this restore was not given: it stays as it was made, in "
+                "the next set too; give it, unless that is meant",
                 restored.set_id,
                 ", ".join(sorted(left)),
             )

@@ -3,6 +3,7 @@
 As tests/support/torch_ranks.py, whose worlds it forks: torch is loaded once.
 """
 
+import logging
 import os
 import random
 import sys
@@ -254,7 +255,8 @@ def reshard(folder: Path) -> None:
                 learn(model, torch.arange(8) + step)
                 optimizer.step()
                 optimizer.zero_grad()
-            run.checkpoint(3, model=model, optimizer=optimizer, data={"at": rank})
+            more = {"data": {"at": rank}, "progress": {"tokens": 7}}
+            run.checkpoint(3, model=model, optimizer=optimizer, **more)
         whole = fingerprint(_whole(_state(model, optimizer)))
         if rank == 0:
             expected.write_text(pformat(whole))
@@ -271,6 +273,7 @@ def reshard(folder: Path) -> None:
                 assert isinstance(told, ReshardError), told
                 restored = run.restore_latest(**into, reseed=5)
                 assert restored is not None
+                assert restored.progress == {"tokens": 7}, "all ranks gave the same"
                 found = fingerprint(_whole(_state(model, optimizer)))
                 assert pformat(found) == expected.read_text(), f"world {world}"
                 drawn = [None] * world
@@ -338,6 +341,21 @@ def own_random(folder: Path) -> None:
     assert len({(folder / f"draws-{rank}").read_text() for rank in range(4)}) == 4
     for _ in range(2):  # a second resume of the same set (torchtitan #647)
         run_world(4, folder, load_rank)
+
+    def load_fewer(rank: int) -> None:
+        """None of two ranks takes the progress of one of the four for its own."""
+        told: list[str] = []
+        heard = logging.Handler()
+        heard.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("steplog.training").addHandler(heard)
+        with open_workspace(folder / "ws") as ws, training(ws) as run:
+            restored = run.restore_latest(model=torch.nn.Linear(2, 2), reseed=5)
+            assert restored is not None
+            assert restored.progress is None
+            assert restored.progress_of_ranks == (0, 1, 2, 3)
+        assert ["progress_of_ranks" in one for one in told] == [True] * (rank == 0)
+
+    run_world(2, folder, load_fewer)
 
 
 STEPS = 52
