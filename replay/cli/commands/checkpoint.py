@@ -161,7 +161,7 @@ def check(
             count = output.print_records(map(checked_row, told), CHECK_COLUMNS)
     if not count:
         output.note(f"no checkpoints in {place.root.folder}")
-    elif verdicts == {Soundness.OK}:
+    elif verdicts == {Soundness.OK} and not damage:
         output.note(f"{count} checkpoint{'' if count == 1 else 's'}, all sound")
     _tell_and_exit(output, damage, verdicts)
 
