@@ -234,7 +234,11 @@ class TrainingRun(TrainingPolicies):
         return None if ref is None else self._restore(ref, into)
 
     def restore(self, set_id: str, **into: Unpack[RestoreInto]) -> RestoredSet:
-        """Bring a set of this training back by its id, also an older one. As `restore_latest`."""
+        """Bring a set of this training back, also an older one. As `restore_latest`.
+
+        `set_id` is its id; or `pin:<name>`, or `step:<number>`: of a step that was saved again the
+        one that was saved last.
+        """
         self._require_inside()
         self._saver.refuse_overlap()
         ref = self._ranks.ask(lambda: self._finder.find(set_id))

@@ -112,7 +112,7 @@ def damaged(path: Path, what: str) -> CheckpointError:
     """The error for a file that is not what was written there."""
     return CheckpointError(
         f"{path} is damaged: {what}",
-        hint=f"{OTHERS}; `steplog checkpoint head` mends a damaged HEAD",
+        hint=f"{OTHERS}; `steplog checkpoint head` mends a damaged HEAD, and `pin --move` a pin",
     )
 
 

@@ -6,10 +6,10 @@ loss: it is refused. Used by trainings, on rank 0; needs no torch.
 
 from typing import Final
 
-from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from eventlog.errors import CheckpointError, CheckpointIncompleteError, ConfigError
 from eventlog.log import EventLog
 from snapshots.checkpoint_store import CheckpointStore
-from snapshots.checkpoints.inventory import checkpoints_in_place
+from snapshots.checkpoints.inventory import checkpoints_in_place, find_in_track
 from snapshots.checkpoints.manifest import CheckpointRef
 from snapshots.sets.journal import RESTORED, is_committed, read_notes, session_of_set
 
@@ -39,12 +39,27 @@ class SetFinder:
                 return note.ref
         return None
 
-    def find(self, set_id: str) -> CheckpointRef:
-        """The committed set of this id. Raises `CheckpointIncompleteError`."""
-        ref = self._store.find_checkpoint(checkpoint=set_id)
+    def find(self, named: str) -> CheckpointRef:
+        """The committed set of this id, or under `pin:<name>` or `step:<number>`.
+
+        Raises `CheckpointIncompleteError`; `ConfigError` for a step that is no number.
+        """
+        try:
+            ref = find_in_track(self._store, named)
+        except ValueError as error:
+            raise ConfigError(str(error), hint="or give the set's id") from error
+        if ref is None and ":" in named:
+            raise CheckpointIncompleteError(
+                f"training {self._training!r} has no set {named!r}",
+                hint="`steplog checkpoint list` shows its sets and their pins",
+            )
+        if ref is None:
+            ref = self._store.find_checkpoint(
+                checkpoint=named
+            )  # It raises, and says what is there.
         if not is_committed(self._log, ref, self._training):
             raise CheckpointIncompleteError(
-                f"set {set_id} of training {self._training!r} was never committed",
+                f"set {ref.id} of training {self._training!r} was never committed",
                 hint="`steplog checkpoint list` shows those that were",
                 step=ref.training_step,
             )

@@ -11,7 +11,6 @@ from replay.checkpoint_views import (
     changed_row,
     checked_row,
     checkpoint_row,
-    pointer_row,
     removed_row,
 )
 from replay.cli.checkpoint_aside import set_checkpoint_aside
@@ -25,22 +24,19 @@ from replay.cli.checkpoint_place import (
     find_named,
     track_text,
 )
+from replay.cli.checkpoint_pointers import head, pin, unpin
 from replay.cli.exit_codes import ExitCode
 from replay.cli.output import NOTHING, Output, Record, shortened, time_text
 from replay.cli.times import parse_duration
 from replay.cli.value_text import bytes_text, value_text
 from snapshots.checkpoint_retention import GRACE_S, collect_garbage
-from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.check import CheckedCheckpoint, CheckpointChecker, Soundness
 from snapshots.checkpoints.difference import compare_checkpoints
-from snapshots.checkpoints.inventory import HEAD, ListedCheckpoint, Status, list_track, strangers
-from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.inventory import ListedCheckpoint, Status, list_track, strangers
 from snapshots.checkpoints.parts import PartReader
 from snapshots.sets.journal import has_committed
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
-
-RefArgument = Annotated[str, typer.Argument(metavar="REF", help=REF_HELP)]
 
 LIST_COLUMNS = {
     "TRACK": lambda one: track_text(one["track"]),
@@ -69,12 +65,6 @@ DIFF_COLUMNS = {
     "AFTER": lambda one: _side_text(one["after"]),
     "PARTS": lambda one: _share(one["parts_changed"], one["parts"]),
     "NUMBERS": lambda one: _share(one["numbers_changed"], one["numbers"]),
-}
-POINTER_COLUMNS = {
-    "NAME": lambda one: str(one["name"]),
-    "TRACK": lambda one: track_text(one["track"]),
-    "STEP": lambda one: str(one["step"]),
-    "ID": lambda one: str(one["id"]),
 }
 GC_COLUMNS = {
     "OBJECTS": lambda one: str(one["objects"]),
@@ -233,75 +223,9 @@ def gc(
         output.note("nothing was taken away")
 
 
-@app.command()
-def pin(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pin's name.")],
-    ref: RefArgument = HEAD,
-    folder: FolderOption = None,
-    track: TrackOption = None,
-) -> None:
-    """Keep a checkpoint under a name; retention never takes it.
-
-    A pin of that name in the same track is replaced. Without REF the head is pinned.
-
-    JSON keys: name, track, id, step, manifest.
-    """
-    with checkpoints_of(context, folder, track) as place:
-        store, found = find_named(place, ref)
-        try:
-            store.pin(name, found)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-        _print_pointer(context, name, store, found)
-
-
-@app.command()
-def unpin(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The pin's name, or TRACK/NAME.")],
-    folder: FolderOption = None,
-    track: TrackOption = None,
-) -> None:
-    """Take a pin away; the checkpoint stays until retention or nothing keeps it.
-
-    JSON keys: name, track, id, step, manifest.
-    """
-    with checkpoints_of(context, folder, track) as place:
-        before, slash, last = name.rpartition("/")
-        store, found = find_named(place, f"{before}{slash}pin:{last}")
-        store.unpin(last)
-        _print_pointer(context, last, store, found)
-
-
-@app.command()
-def head(
-    context: typer.Context,
-    ref: Annotated[
-        str | None, typer.Argument(metavar="REF", help=REF_HELP + " Shows it without.")
-    ] = None,
-    folder: FolderOption = None,
-    track: TrackOption = None,
-) -> None:
-    """Show what loading takes by itself, or go back to another checkpoint.
-
-    Every object of it must be in place. A `ShardWriter` that saves at the same time fails then; a
-    training goes on from what its log says, and moves HEAD there.
-
-    JSON keys: name, track, id, step, manifest.
-    """
-    output = Output.of(context)
-    with checkpoints_of(context, folder, track) as place:
-        if ref is not None:
-            store, found = find_named(place, ref)
-            store.move_head(found)
-            _print_pointer(context, HEAD, store, found)
-            return
-        heads = ((store, store.head()) for store in place.tracks)
-        rows = (pointer_row(HEAD, store, found) for store, found in heads if found is not None)
-        output.print_records(rows, POINTER_COLUMNS, f"no head in {place.root.folder}")
-
-
+app.command("pin")(pin)
+app.command("unpin")(unpin)
+app.command("head")(head)
 app.command("export")(export_files)
 app.command("import")(import_files)
 app.command("set-aside")(set_checkpoint_aside)
@@ -331,12 +255,6 @@ def _told(
             for problem in one.problems:
                 output.problem(f"{track_text(one.track)}/{one.id}: {problem.message}")
             yield one
-
-
-def _print_pointer(
-    context: typer.Context, name: str, store: CheckpointStore, ref: CheckpointRef
-) -> None:
-    Output.of(context).print_records([pointer_row(name, store, ref)], POINTER_COLUMNS)
 
 
 def _tell_and_exit(

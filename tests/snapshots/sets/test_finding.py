@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from eventlog.errors import CheckpointError, CheckpointIncompleteError, ConfigError
 from eventlog.recorder import SessionRecorder
 from replay.workspace import Workspace, open_workspace
 from snapshots.checkpoints.manifest import CheckpointRef
@@ -114,3 +114,21 @@ def test_files_of_another_log_are_not_begun_over(
         training_session(other, TRAINING)
         with pytest.raises(CheckpointError, match=r"set set1 .* the log does not know it"):
             SetFinder(other.log, store_of(ws), TRAINING).latest()
+
+
+def test_a_set_is_found_by_its_pin_and_its_step(ws: Workspace, trainer: SessionRecorder) -> None:
+    ref = kept(ws, trainer, "set1")
+    store, finder = store_of(ws), finder_of(ws)
+    store.pin("best", ref)
+    store.pin("begun", kept(ws, trainer, "set2", commits=None))
+    assert finder.find("pin:best") == ref
+    # Both are of step 7: it is the one that HEAD is on.
+    store.move_head(ref)
+    assert finder.find("step:7") == ref
+    for named in ("pin:none", "step:8"):
+        with pytest.raises(CheckpointIncompleteError, match=f"has no set '{named}'"):
+            finder.find(named)
+    with pytest.raises(CheckpointIncompleteError, match=r"set set2 .* was never committed"):
+        finder.find("pin:begun")
+    with pytest.raises(ConfigError, match="step:<number>"):
+        finder.find("step:last")

@@ -251,7 +251,7 @@ def test_pointers_that_are_damaged_or_lead_nowhere(
         assert (ran.code, len(ran.rows)) == (4, 2)
         assert "it names no checkpoint" in ran.err
     steplog.row("checkpoint", "head", two[1].id)
-    steplog.row("checkpoint", "pin", "best", two[1].id)
+    steplog.row("checkpoint", "pin", "best", two[1].id, "--move")
     assert steplog("checkpoint", "list").code == 0
 
 
@@ -332,7 +332,11 @@ def test_names(steplog: Command, store: CheckpointStore, two: list[CheckpointRef
         "step": 8,
         "manifest": two[1].digest,
     }
-    assert steplog.row("checkpoint", "pin", "best", "step:7")["id"] == two[0].id
+    assert steplog.row("checkpoint", "pin", "best", "step:8") == row
+    ran = steplog("checkpoint", "pin", "best", "step:7")
+    assert (ran.code, f"on checkpoint {two[1].id}" in ran.err) == (2, True), ran.err
+    assert store.pins() == {"best": two[1]}, "it was moved without a word"
+    assert steplog.row("checkpoint", "pin", "best", "step:7", "--move")["id"] == two[0].id
     assert steplog.row("checkpoint", "head", "pin:best")["id"] == two[0].id
     assert store.head() == two[0]
     assert steplog.rows("checkpoint", "head") == [
@@ -346,6 +350,27 @@ def test_names(steplog: Command, store: CheckpointStore, two: list[CheckpointRef
     object_of(store, two[1], "w").unlink()
     assert steplog("checkpoint", "head", two[1].id).code == 6
     assert store.head() == two[0]
+
+
+@pytest.mark.parametrize("kind", ["trainings", "policies"])
+def test_a_head_that_a_log_decides_of_is_not_moved_in_vain(
+    steplog: Command, store: CheckpointStore, kind: str
+) -> None:
+    """It was told to be done, and the training went on from where its log says."""
+    track = CheckpointStore(store.folder, f"{kind}-a")
+    first, second = (write_checkpoint(track, step, SMALL) for step in (1, 2))
+    ran = steplog("checkpoint", "head", first.id)
+    told = " ".join(re.findall(r"[^\s│]+", ran.err))
+    assert ran.code == 2
+    instead = f'run.restore("{first.id}")' if kind == "trainings" else "policy rollback 1"
+    assert instead in told
+    assert track.head() == second
+    (track.track_folder / "HEAD").write_bytes(b"?")
+    ran = steplog("checkpoint", "check")
+    assert ran.code == 4
+    assert "all sound" not in ran.err
+    assert steplog("checkpoint", "head", second.id).code == 0, "a damaged one is mended"
+    assert "2 checkpoints, all sound" in steplog("checkpoint", "check").err
 
 
 @pytest.mark.parametrize("ref", ["none", "step:99", "pin:none", "../../etc", "", "pin:", "a\nb"])
