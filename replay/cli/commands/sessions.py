@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from eventlog.log import SessionFilter
+from eventlog.log import SessionFilter, SessionInfo
 from eventlog.recording.session_writer import wall_clock_us
 from replay.cli.exit_codes import ExitCode
 from replay.cli.opened import opened
@@ -17,6 +17,7 @@ from replay.cli.times import parse_duration, parse_time
 from replay.ended_sessions import Place
 from replay.views import session_row, voided_row
 from replay.voiding import LEFT_OPEN, Voided, void_sessions
+from snapshots.sets.members import is_own
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -64,6 +65,9 @@ _Idle = Annotated[
     str | None, typer.Option(metavar="DURATION", help="No event for so long: 90s, 15m, 2h, 7d.")
 ]
 _Voided = Annotated[bool | None, typer.Option("--voided/--not-voided", help="Voided, or not.")]
+_All = Annotated[
+    bool, typer.Option("--all", help="Also those in which steplog keeps its own books.")
+]
 _Fence = Annotated[
     bool, typer.Option("--fence", help="With --void: also open ones; their writers are fenced.")
 ]
@@ -90,6 +94,7 @@ def sessions(
     ] = None,
     idle: _Idle = None,
     prefix: Annotated[str | None, typer.Option(help="Whose id begins so.")] = None,
+    all_: _All = False,
     void: Annotated[bool, typer.Option("--void", help="Void each of them.")] = False,
     reason: Annotated[str | None, typer.Option(help="With --void: why.")] = None,
     fence: _Fence = False,
@@ -98,7 +103,8 @@ def sessions(
 
     Filters are combined: all must hold. `--status open --idle 1h` finds sessions whose process may
     be gone. `--policy 12..14 --void --reason TEXT` takes those that a bad policy version acted in
-    out of what is trained on; open ones are left (exit code 6) without --fence.
+    out of what is trained on; open ones are left (exit code 6) without --fence. Those of trainings
+    and checkpoints are listed with --all, or where --environment or --prefix names them.
 
     JSON keys: session, environment, step_count, attempt, status, reward, reward_from, first_time,
     last_time, task_id, sample_id, group_id, policy, policies, policies_more, training_session,
@@ -125,7 +131,22 @@ def sessions(
         return
     with opened(context) as ws:
         nothing = "no sessions yet" if where == SessionFilter() else "no session passes"
-        output.print_records(map(session_row, ws.sessions(where)), COLUMNS, nothing, minor=MINOR)
+        count: Counter[str] = Counter()
+        found = ws.sessions(where)
+        if not (all_ or prefix or is_own(environment or "")):
+            found = _of_users(found, count)
+        output.print_records(map(session_row, found), COLUMNS, nothing, minor=MINOR)
+    if count["own"]:
+        many = f"{count['own']} session{'s' if count['own'] > 1 else ''}"
+        output.note(f"left out: {many} in which steplog keeps its own books; --all lists them")
+
+
+def _of_users(found: Iterable[SessionInfo], count: "Counter[str]") -> Iterator[SessionInfo]:
+    for one in found:
+        if is_own(one.environment):
+            count["own"] += 1
+        else:
+            yield one
 
 
 def _within(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.command import Command
 from tests.support.imported import chat_record, said, write_lines
+from tests.support.own_sessions import own_session, training_session
 
 NOW_US = time.time_ns() // 1_000
 DAY_US = 86_400_000_000
@@ -173,6 +174,28 @@ def test_a_workspace_that_is_not_there_is_not_made(steplog: Command) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert str(steplog.workspace) in ran.err
     assert not steplog.workspace.exists()
+
+
+def test_steplogs_own_sessions_are_not_before_the_users(several: Command) -> None:
+    """A training keeps a session of its own for each save: they hid those of the environments."""
+    users = [row["session"] for row in several.rows("sessions")]
+    with several.open() as ws:
+        training_session(ws, "run-1").close()
+        own_session(ws, "checkpoint/0", "steplog.checkpoint", training="run-1").close()
+    own, told = ["run-1", "checkpoint/0"], "left out: 2 sessions in which steplog keeps its own"
+    for options, found, left_out in (
+        ([], users, told),
+        (["--all"], [*users, *own], None),
+        (["--status", "closed", "--all"], ["a/closed", "a/nan", "b/steps", *own], None),
+        (["--training", "run-1"], [], "left out: 1 session in which steplog keeps its own"),
+        (["--environment", "steplog.checkpoint"], ["checkpoint/0"], None),
+        (["--prefix", "run"], ["run-1"], None),
+    ):
+        ran = several("sessions", *options, "--json")
+        assert ran.code == 0
+        assert [row["session"] for row in ran.rows] == found, options
+        assert (left_out in ran.err and "--all lists" in ran.err) if left_out else not ran.err
+    assert several("-q", "sessions").err == ""
 
 
 @pytest.fixture
