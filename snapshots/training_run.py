@@ -248,7 +248,8 @@ class TrainingRun(TrainingPolicies):
         """Go on from a set of another training, which goes on undisturbed; a collective.
 
         Every session of the set gets a branch where it stood: `.sessions` has them by the ids of
-        the sessions they branch from. The set is pinned in its own training. As `restore_latest`.
+        the sessions they branch from. The set is pinned in its own training. With `reseed` the
+        random states are new ones, with as many ranks too. The rest as for `restore_latest`.
         Raises `ConfigError` for a set of this training itself, which `restore` brings back.
         """
         self._require_inside()

@@ -141,20 +141,26 @@ def decode_state(data: bytes) -> Any:
 
 
 def random_for_rank(
-    randoms: Sequence[Any], rank: int, world_size: int, reseed: int | None = None
+    randoms: Sequence[Any],
+    rank: int,
+    world_size: int,
+    reseed: int | None = None,
+    *,
+    always: bool = False,
 ) -> Any:
     """What this rank gives to `restore_random`: its own, of the saved ones of all ranks.
 
     With another number of ranks than saved there is no exact answer: raises `ReshardError`, unless
-    `reseed` is given; then fresh seeds that depend on it and the rank alone.
+    `reseed` is given; then fresh seeds that depend on it and the rank alone. `always`: those of
+    `reseed`, where it is given, with as many ranks too.
     """
     saved = _saved_ranks(randoms, rank, world_size)
-    if saved == world_size:
+    if reseed is not None and type(reseed) is not int:
+        raise ConfigError(f"reseed is {reseed!r}", hint="give an int")
+    if saved == world_size and (reseed is None or not always):
         return randoms[rank]
     if reseed is None:
         raise _reshard_error("random generators", saved, world_size)
-    if type(reseed) is not int:
-        raise ConfigError(f"reseed is {reseed!r}", hint="give an int")
     return reseeded(reseed, rank)
 
 

@@ -13,7 +13,7 @@ from snapshots.training_state import TrainingState
 
 class RestoreInto(TypedDict, total=False):
     """What a set is loaded into, as `TrainingRun.checkpoint` takes it; what is left out is left
-    alone. `reseed` is for another number of ranks."""
+    alone. `reseed` is for another number of ranks, and for the random states of a branch."""
 
     model: object
     optimizer: object

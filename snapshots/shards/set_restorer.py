@@ -156,8 +156,11 @@ class SetRestorer:
         recorder: SessionRecorder | None,
         into: RestoreInto,
     ) -> RestoredSet:
-        """Go on from the set in another training, `training`, with branches; a collective."""
-        opened, read = self._begin(ref, into)
+        """Go on from the set in another training, `training`, with branches; a collective.
+
+        Its random states are those of the set, or of `reseed`.
+        """
+        opened, read = self._begin(ref, into, reseed_always=True)
         entry = opened.entry
 
         def branch_sessions() -> SessionsBack:
@@ -173,7 +176,9 @@ class SetRestorer:
             self._put_in(opened, read)
             return self._finish(opened, self._ranks.ask(branch_sessions))
 
-    def _begin(self, ref: CheckpointRef, into: RestoreInto) -> tuple[_Opened, ReadBeside]:
+    def _begin(
+        self, ref: CheckpointRef, into: RestoreInto, *, reseed_always: bool = False
+    ) -> tuple[_Opened, ReadBeside]:
         """Show that this is the set's log, then read it on every rank; nothing is changed.
 
         Until the log is found to be its own only rank 0 reads of it, and only the manifest, which
@@ -196,7 +201,8 @@ class SetRestorer:
 
         def open_here() -> _Opened:
             reader, entry = here[0] if here else self._open(ref)
-            return _Opened(asked, reader, entry, self._own_part(reader.manifest, entry, asked))
+            own = self._own_part(reader.manifest, entry, asked, reseed_always=reseed_always)
+            return _Opened(asked, reader, entry, own)
 
         self._ranks.ask(compare_with_log)
         opened = self._ranks.agree(open_here)
@@ -215,7 +221,9 @@ class SetRestorer:
         opened.asked.trained.put_in(read, self._ranks)
         self._ranks.agree(lambda: _load_own(opened.own, opened.asked))
 
-    def _own_part(self, manifest: Manifest, entry: SetEntry, asked: _Into) -> _Own:
+    def _own_part(
+        self, manifest: Manifest, entry: SetEntry, asked: _Into, *, reseed_always: bool
+    ) -> _Own:
         """What this rank alone has. Fails before anything is changed."""
         adopted = entry.adopted
         if adopted is not None and any(asked.trained):
@@ -228,7 +236,7 @@ class SetRestorer:
         states = _rank_states(manifest)
         rank, world_size = self._ranks.rank, self._ranks.world_size
         randoms = [one.random for one in states]
-        random = random_for_rank(randoms, rank, world_size, asked.reseed)
+        random = random_for_rank(randoms, rank, world_size, asked.reseed, always=reseed_always)
         require_random(random, asked.generators)
         place, scheduler, data = (states, rank, world_size), None, None
         if asked.scheduler is not None:

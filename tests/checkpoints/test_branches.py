@@ -126,6 +126,30 @@ def test_eight_branches_go_on_as_the_training_itself(
         assert [report for report in ws.check() if report.verdict != "ok"] == []
 
 
+def test_a_branch_draws_otherwise_where_it_is_reseeded(tmp_path: Path) -> None:
+    """`reseed=` was ignored with as many ranks: both arms of a comparison drew the same."""
+    with open_workspace(tmp_path) as ws:
+        with ws.training("run-1") as run:
+            trained = Trained()
+            set_id = run.checkpoint(3, **trained.objects()).wait().id
+            drawn = (trained.data.next_batch(), random.random())
+        arms = []
+        for number, seed in enumerate((None, 1, 2, 1)):
+            with ws.training(f"arm/{number}") as branch:
+                other = Trained()
+                branch.branch_from("run-1", set_id, **other.objects(), reseed=seed)
+                arms.append((other.data.next_batch(), random.random()))
+        assert arms[0] == drawn
+        assert [batch for batch, _noise in arms] == [drawn[0]] * 4, "the data goes on"
+        assert len({noise for _batch, noise in arms}) == 3
+        assert arms[1] == arms[3]
+        with ws.training("run-1") as run:
+            run.restore(set_id, **trained.objects(), reseed=1)
+            assert (trained.data.next_batch(), random.random()) == drawn
+            with pytest.raises(ConfigError, match="reseed is 'x'"):
+                run.restore(set_id, **trained.objects(), reseed="x")  # type: ignore[typeddict-item]
+
+
 def branch_once(ws: Workspace, set_id: str, number: int) -> tuple[str, dict[str, str], int]:
     """Branch, train and save: what it came to, its sessions, and the bytes that its set added."""
     other = Trained()

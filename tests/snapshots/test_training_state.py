@@ -224,6 +224,9 @@ def test_another_number_of_ranks_is_exact_or_asked_for() -> None:
     restore_random(random_for_rank(randoms, 0, 8, reseed=6))
     assert len({*drawn.values(), random.random()}) == 9
     assert random_for_rank(randoms, 2, 4, reseed=5) == randoms[2], "exact where it can be"
+    assert random_for_rank(randoms, 2, 4, always=True) == randoms[2]
+    of_branch = random_for_rank(randoms, 2, 4, reseed=5, always=True)
+    assert of_branch == random_for_rank(randoms, 2, 8, reseed=5)
     scheduler = Stateful()
     restore_scheduler(states, 5, 8, scheduler)
     assert scheduler.state == {"gamma": 0.9}
@@ -241,8 +244,9 @@ def test_a_rank_that_is_none(rank: Any, world_size: Any) -> None:
 def test_no_state_and_no_seed() -> None:
     with pytest.raises(CheckpointError, match="no rank"):
         random_for_rank([], 0, 1)
-    with pytest.raises(ConfigError, match="reseed is '5'"):
-        random_for_rank([1, 2], 0, 1, reseed="5")  # type: ignore[arg-type]
+    for world_size in (1, 2):  # with as many ranks as saved it was no error
+        with pytest.raises(ConfigError, match="reseed is '5'"):
+            random_for_rank([1, 2], 0, world_size, reseed="5")  # type: ignore[arg-type]
 
 
 def test_a_global_position_fits_any_number_of_ranks() -> None:
