@@ -21,6 +21,7 @@ from typing import NoReturn, TypeAlias
 from eventlog.durable_file import sync_folder, write_whole
 from eventlog.errors import CheckpointError, CheckpointIncompleteError
 from snapshots.checkpoints.file_faults import (
+    GONE_MEANWHILE,
     damaged,
     is_there,
     names_in,
@@ -318,7 +319,16 @@ def _keep(store: CheckpointStore, ref: CheckpointRef, manifest: Manifest, data: 
         raise CheckpointError(
             f"{folder} holds a checkpoint already", hint="give each save an id of its own"
         )
-    store.verify_in_place(manifest)
+    try:
+        store.verify_in_place(manifest)
+    except CheckpointIncompleteError as error:
+        # It was there when it was saved: a copy of it is nowhere.
+        raise CheckpointIncompleteError(
+            error.message,
+            hint=GONE_MEANWHILE,
+            tensor=error.tensor,
+            object_digest=error.object_digest,
+        ) from error
     with os_errors_told(folder):
         write_sum(folder, ref.digest)
         sync_folder(folder)

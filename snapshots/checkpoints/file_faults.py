@@ -25,6 +25,12 @@ OTHERS: Final = (
 )
 """What to do where a checkpoint is damaged or gone."""
 
+GONE_MEANWHILE: Final = (
+    "something took it away meanwhile, as `steplog checkpoint gc` does whose `--grace` is shorter "
+    "than a save takes: try again"
+)
+"""What to do where a file is gone that was there a moment ago."""
+
 
 @contextmanager
 def os_errors_told(path: Path) -> Iterator[None]:
@@ -105,7 +111,8 @@ def unusable(path: Path, error: OSError) -> CheckpointError:
     broken = _broken_link(path)
     if broken is not None:
         return broken
-    return CheckpointError(f"{path} cannot be used: {error.strerror or error}", hint=hint_of(error))
+    hint = GONE_MEANWHILE if isinstance(error, FileNotFoundError) else hint_of(error)
+    return CheckpointError(f"{path} cannot be used: {error.strerror or error}", hint=hint)
 
 
 def damaged(path: Path, what: str) -> CheckpointError:

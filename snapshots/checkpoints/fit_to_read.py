@@ -59,6 +59,5 @@ def encode_readable(manifest: Manifest) -> bytes:
             f"checkpoint {manifest.id} could not be read back, and was not kept: {why}",
             hint="change what it names in the state, or set the clock of this machine where it "
             "names created_ns",
-            step=manifest.training_step,
         ) from error
     return data

@@ -360,3 +360,26 @@ def test_an_empty_store_has_nothing_to_take_away(store: CheckpointStore) -> None
 def test_fewer_than_two_are_never_kept(store: CheckpointStore, retention: Retention) -> None:
     with pytest.raises(ValueError, match="or more"):
         apply_retention(store, retention)
+
+
+def test_a_save_that_gc_took_something_from_says_so(store: CheckpointStore) -> None:
+    """The hint was to mend the folder, or to restore from a copy what was nowhere else."""
+    ref = fill(store, 1)[0]
+    manifest = store.read_manifest(ref)
+    _remove_all(store, ref)
+    with pytest.raises(CheckpointError, match="is missing") as missing:
+        store.keep_manifest(manifest._replace(id="again"))
+    written = store.objects.write_object([b"begun"])
+    collect_garbage(store, grace_s=-1)
+    with pytest.raises(CheckpointError, match="No such file") as gone:
+        store.objects.keep_objects([written])
+    for caught in (missing, gone):
+        assert "checkpoint gc" in caught.value.hint
+        assert "--grace" in caught.value.hint
+        assert "mend" not in caught.value.hint
+
+
+def _remove_all(store: CheckpointStore, ref: CheckpointRef) -> None:
+    """As if the manifest was not written yet when `gc` came by."""
+    shutil.rmtree(store.set_folder(ref))
+    collect_garbage(store, grace_s=-1)
