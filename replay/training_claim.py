@@ -49,4 +49,6 @@ def claim_training(
             observer_for=lambda _info, _step: None,
         )
 
-    return open_session(name, "resume", log.holds_session, begin, resume)
+    recorder = open_session(name, "resume", log.holds_session, begin, resume)
+    recorder.is_resumed_by(f"`with ws.training({name!r})`, entered anew after this block is left,")
+    return recorder

@@ -110,6 +110,10 @@ class OpenSession:
             self._settle(at_end=True)
             self._writer.release(to_writer)
 
+    def is_resumed_by(self, words: str) -> None:
+        """Say in errors what goes on with this session, where `ws.resume` is not it."""
+        self._writer.resume = words
+
     def flush(self) -> None:
         """Return when everything recorded so far is durable; raises what an append raised."""
         with self._writer.lock:

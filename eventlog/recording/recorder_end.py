@@ -20,26 +20,27 @@ _TRY_AGAIN = ", then try again"
 
 
 class RecorderEnd(NamedTuple):
-    """`step` is the last one acknowledged; `closed`: the session's close is among those."""
+    """`step` is the last one acknowledged; `closed`: the session's close is among those; `resume`
+    what goes on with the session, in words."""
 
     session_id: str
     step: int
     closed: bool
     cause: SteplogError
+    resume: str
 
     @property
     def going_on(self) -> str:
         """What is in the log, and how to go on with it."""
-        resume = f"`ws.resume({self.session_id!r})`"
         if isinstance(self.cause, AppendUncertainError):
             return (
-                f"what it had acknowledged, up to step {self.step}, is in the log; {resume} finds "
-                "out about the rest, and goes on"
+                f"what it had acknowledged, up to step {self.step}, is in the log; {self.resume} "
+                "finds out about the rest, and goes on"
             )
         nothing = f"nothing after step {self.step} was recorded"
         if self.closed:
             return f"{nothing}; the session is closed: fork it, or resume it with reopen=True"
-        return f"{nothing}; the session stays open, and {resume} goes on with it"
+        return f"{nothing}; the session stays open, and {self.resume} goes on with it"
 
     @property
     def first(self) -> SteplogError:

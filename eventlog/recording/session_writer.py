@@ -89,6 +89,7 @@ class SessionWriter:
         self._closed_at = -1
         self.released = False
         self.end: RecorderEnd | None = None
+        self.resume = f"`ws.resume({position.head.session_id!r})`"
         self._log = log
         self._blobs = blobs
         self._root = position.root
@@ -179,7 +180,7 @@ class SessionWriter:
                 session_id, step = self.head.session_id, self._durable.step
                 self.closed = self.closed and self._closed_at <= step
                 self.head = self._durable
-                self.end = RecorderEnd(session_id, step, self.closed, failure)
+                self.end = RecorderEnd(session_id, step, self.closed, failure, self.resume)
                 # The others stand on what failed. That is told; nobody needs to be told of them.
                 for submitted in self._submitted:
                     submitted.receipt.add_done_callback(_hear)
