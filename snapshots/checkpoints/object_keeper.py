@@ -50,7 +50,9 @@ class ObjectKeeper:
             raise
         with self._lock:
             self._waiting.append(written._replace(added=self.added))
-            self._begun.append(self._workers.submit(self._keep_waiting))
+        keeping = self._workers.submit(self._keep_waiting)
+        with self._lock:
+            self._begun.append(keeping)
         return written.stored
 
     def finish(self) -> None:

@@ -148,6 +148,15 @@ def write_object(folder, pieces):
 
 ObjectFolder.write_object = write_object
 how, folder = sys.argv[1:]
+start = threading.Thread.start
+
+def start_or_refuse(thread):
+    if thread.name != "steplog-save":
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    start(thread)
+
+if how == "no threads":  # as in Python 3.12
+    threading.Thread.start = start_or_refuse
 weight = {f"t{at}": torch.full((100_000,), float(at)) for at in range(8)}
 if how == "training":
     ws = steplog.open_workspace(folder)
@@ -160,7 +169,7 @@ sys.exit()
 """
 
 
-@pytest.mark.parametrize("how", ["saver", "training", "fails"])
+@pytest.mark.parametrize("how", ["saver", "training", "fails", "no threads"])
 def test_a_program_that_ends_waits_for_the_save_or_says_what_it_met(
     tmp_path: Path, how: str
 ) -> None:

@@ -31,6 +31,25 @@ def test_an_error_is_of_the_one_whose_it_is() -> None:
     workers.close()
 
 
+def test_who_submits_does_the_work_where_no_thread_can_be_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python 3.12 begins none once the program has come to its end."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    workers = Workers(2, "of-this-test")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        done, failed = workers.submit(threading.get_ident), workers.submit(divmod, 1, 0)
+        assert done.result(0) == threading.get_ident()
+        assert isinstance(failed.exception(0), ZeroDivisionError)
+    assert workers.submit(threading.get_ident).result(SOON_S) != threading.get_ident()
+    workers.close()
+    assert names() == []
+
+
 def test_what_is_not_begun_can_be_withdrawn() -> None:
     workers = Workers(1, "of-this-test")
     began, goes_on = threading.Event(), threading.Event()
