@@ -130,7 +130,8 @@ class TrainingRun(TrainingPolicies):
     ) -> None:
         """Wait for the save under way; then the training session ends, as a session's block does.
 
-        Raises what the save met, where nobody asked its handle and nothing else was raised.
+        Raises what the save met, where nobody asked its handle and nothing else was raised; where
+        something was, that is logged (logger `steplog.checkpoints`).
         """
         # Each is left as its own block would be, with what was raised here or by the one before.
         self._stage = "left"

@@ -119,7 +119,7 @@ class PolicyKeeper:
         return self._ranks.ask(settle)
 
     def close(self) -> None:
-        """Let the saver's thread go."""
+        """End the saver."""
         self._saver.close()
 
     def _same_before(
