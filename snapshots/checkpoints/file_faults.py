@@ -139,10 +139,13 @@ def _broken_link(path: Path) -> CheckpointError | None:
                 return None
         else:
             return None
-        if one.is_symlink():
-            return CheckpointError(
-                f"{one} is a link that leads nowhere: to {os.readlink(one)}",
-                hint="mount the disk that it leads to; only where that is gone for good, remove "
-                "the link",
-            )
+        try:
+            target = os.readlink(one)
+        except OSError:
+            continue  # It is no link, or is not there.
+        return CheckpointError(
+            f"{one} is a link that leads nowhere: to {target}",
+            hint="mount the disk that it leads to; only where that is gone for good, remove the "
+            "link",
+        )
     return None
