@@ -84,8 +84,9 @@ class TrainingRun(TrainingPolicies):
     def __enter__(self) -> "TrainingRun":
         """Claim the training; a collective. Sets that an earlier trainer left half done are ended.
 
-        Raises what claiming raises, in all ranks. What is raised after the claim ends the training
-        session, as it would in the block.
+        Raises `ConfigError` where the ranks do not see one folder of checkpoints, before anything
+        is claimed; and what claiming raises, in all ranks. What is raised after the claim ends the
+        training session, as it would in the block.
         """
         if self._stage != "made":
             raise ConfigError(
@@ -102,6 +103,7 @@ class TrainingRun(TrainingPolicies):
         """Make the parts, each that has an end pushed as soon as it is there."""
         # torch takes seconds to load, and who only reads a training needs none of it.
         from snapshots.shard_saver import ShardSaver
+        from snapshots.shards.one_folder import require_one_folder
         from snapshots.shards.policy_keeper import PolicyKeeper
         from snapshots.shards.ranks import Ranks
         from snapshots.shards.set_restorer import SetRestorer
@@ -110,6 +112,7 @@ class TrainingRun(TrainingPolicies):
         threads = self._config.num_async_workers
         log, ranks = self._log, Ranks(self._config.timeout_s)
         self._ranks = ranks
+        require_one_folder(self._store.folder, ranks)
         self._attempt = ranks.ask(lambda: self._claim(ends))
         self._saver = ShardSaver(self._store, threads=threads, ranks=ranks)
         ends.push(self._saver)

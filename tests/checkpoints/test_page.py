@@ -189,9 +189,12 @@ def test_the_readmes_lines_on_checkpoints_run(tmp_path: Path) -> None:
     assert (tmp_path / "model" / "model.safetensors").exists()
 
 
+SHOWN_ELSEWHERE = ("the save of step", "a rank is gone", "the ranks do not see one folder")
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is")
 def test_what_goes_wrong_is_told_in_the_words_of_the_page(tmp_path: Path) -> None:
-    """Each error is brought about; those of a full disk and a dead rank are in other tests."""
+    """Each error is brought about; those of a full disk and of several ranks in other tests."""
     torch = pytest.importorskip("torch", reason="torch is not installed: trainings not shown")
     model, other = torch.nn.Linear(4, 1), torch.nn.Linear(5, 1)
     said: list[str] = []
@@ -245,6 +248,6 @@ def test_what_goes_wrong_is_told_in_the_words_of_the_page(tmp_path: Path) -> Non
             words = re.sub(r"<[^>]*>", "\0", phrase)
             words = re.sub(r"\d+", r"\\d+", re.escape(words)).replace("\0", ".+")
             told = [one for one in said if re.search(f"`{kind}`: .*{words}", one)]
-            if "the save of step" in phrase or "a rank is gone" in phrase:
+            if any(one in phrase for one in SHOWN_ELSEWHERE):
                 continue
             assert told, f"{phrase}: {said}"

@@ -14,6 +14,11 @@ def test_one_ranks_failure_and_a_lost_claim_are_told_to_all(tmp_path: Path) -> N
     run_scenarios("set_ranks", "one_rank_fails,full_disk,rank_dies,fenced", tmp_path)
 
 
+def test_ranks_that_do_not_see_one_folder_are_refused_at_entry(tmp_path: Path) -> None:
+    """The first save called the other's objects missing: "restore from a copy"."""
+    run_scenarios("set_ranks", "own_folders", tmp_path)
+
+
 def test_a_set_of_four_ranks_is_restored_by_others_bit_for_bit(tmp_path: Path) -> None:
     """FSDP2 and AdamW; where random states cannot be exact, that is said, or asked for."""
     run_scenarios("set_ranks", "reshard", tmp_path)

@@ -20,7 +20,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from eventlog.errors import CheckpointError, FencedError, ReshardError, SteplogError
+from eventlog.errors import (
+    CheckpointError,
+    ConfigError,
+    FencedError,
+    ReshardError,
+    SteplogError,
+)
 from eventlog.log import SessionFilter
 from replay.workspace import Workspace, open_workspace
 from snapshots import shard_saver
@@ -30,6 +36,7 @@ from snapshots.checkpoints.object_folder import ObjectFolder
 from snapshots.sample_order import SampleOrder
 from snapshots.sets.journal import CHECKPOINT
 from snapshots.sets.keeping import SetKeeper
+from snapshots.shards import one_folder
 from snapshots.training_run import TrainingRun
 from tests.support.set_toy import Toy, toy_at
 from tests.support.torch_ranks import (
@@ -154,6 +161,29 @@ def mixed(folder: Path) -> None:
 
 def _no_room(*_: object) -> None:
     raise MemoryError("no room on this rank")
+
+
+def own_folders(folder: Path) -> None:
+    """Each rank has a folder of its own: refused before the training is claimed."""
+
+    def rank_of(rank: int) -> None:
+        one_folder.SEEN_WITHIN_S = 0.3  # type: ignore[misc]
+        own = [folder / f"of-{number}" for number in range(2)]
+        config = CheckpointConfig(timeout_s=TIMEOUT_S)
+        with open_workspace(folder / "ws") as ws:
+            run = ws.training(NAME, config=config, checkpoints=own[rank])
+            told = refusal(run.__enter__)
+            assert isinstance(told, ConfigError), told
+            assert "not seen by rank 1" in told.message
+            assert all(str(one) in told.message for one in own)
+            assert "checkpoints=FOLDER" in told.hint
+            assert not ws.log.holds_session(NAME)
+            with ws.training(NAME, config=config, checkpoints=own[0]) as run:
+                run.checkpoint(1, **Toy().objects())
+            dist.barrier()
+            assert not list(folder.glob("of-*/.*.tmp")), "the file was left there"
+
+    run_world(2, folder, rank_of)
 
 
 def full_disk(folder: Path) -> None:
@@ -498,6 +528,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "full_disk": full_disk,
     "gathered": gathered,
     "mixed": mixed,
+    "own_folders": own_folders,
     "one_rank_fails": one_rank_fails,
     "own_random": own_random,
     "rank_dies": rank_dies,
