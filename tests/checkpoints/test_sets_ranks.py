@@ -19,6 +19,11 @@ def test_ranks_that_do_not_see_one_folder_are_refused_at_entry(tmp_path: Path) -
     run_scenarios("set_ranks", "own_folders", tmp_path)
 
 
+def test_a_rank_that_never_enters_is_told_by_the_deadline(tmp_path: Path) -> None:
+    """It was torch's own DistNetworkError, or half an hour without a word."""
+    run_scenarios("set_ranks", "never_entered", tmp_path)
+
+
 def test_a_set_of_four_ranks_is_restored_by_others_bit_for_bit(tmp_path: Path) -> None:
     """FSDP2 and AdamW; where random states cannot be exact, that is said, or asked for."""
     run_scenarios("set_ranks", "reshard", tmp_path)

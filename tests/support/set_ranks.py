@@ -186,6 +186,24 @@ def own_folders(folder: Path) -> None:
     run_world(2, folder, rank_of)
 
 
+def never_entered(folder: Path) -> None:
+    """One rank dies before it enters: the other is told within `timeout_s` and a little."""
+
+    def rank_of(rank: int) -> None:
+        dist.barrier()
+        if rank == 1:
+            os._exit(0)
+        with open_workspace(folder / "ws") as ws:
+            run = ws.training(NAME, config=CheckpointConfig(timeout_s=5))
+            told = refusal(run.__enter__)
+            assert isinstance(told, CheckpointError), told
+            assert "a rank is gone" in told.message
+            assert not ws.log.holds_session(NAME)
+        os._exit(0)  # the group is of no use any more, not for its own end either
+
+    run_world(2, folder, rank_of)
+
+
 def full_disk(folder: Path) -> None:
     """One rank cannot write: all are told on their handles, the next save is whole."""
 
@@ -529,6 +547,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "gathered": gathered,
     "mixed": mixed,
     "own_folders": own_folders,
+    "never_entered": never_entered,
     "one_rank_fails": one_rank_fails,
     "own_random": own_random,
     "rank_dies": rank_dies,
