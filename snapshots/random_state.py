@@ -38,7 +38,7 @@ def capture_random(generators: Mapping[str, object] | None = None) -> dict[str, 
         value["torch"] = _tensor_bytes(torch.get_rng_state())
         if torch.cuda.is_available():
             value["cuda"] = [_tensor_bytes(state) for state in torch.cuda.get_rng_state_all()]
-    named = {} if generators is None else generators
+    named = _named(generators)
     value["generators"] = {name: _capture_one(name, one) for name, one in named.items()}
     return value
 
@@ -64,13 +64,24 @@ def require_random(
 
 
 def _applies(value: Mapping[str, object], generators: Mapping[str, object] | None) -> list[Apply]:
-    named = {} if generators is None else generators
+    named = _named(generators)
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         raise StateError(
             "this is not a random state that this steplog knows",
             hint="give what `capture_random` returned; a newer steplog may have saved it",
         )
     return _fresh_seeds(value["seed"], named) if "seed" in value else _checked(value, named)
+
+
+def _named(generators: object) -> Mapping[str, object]:
+    if generators is None:
+        return {}
+    if not isinstance(generators, Mapping):
+        raise StateError(
+            f"generators takes a dict, not {type(generators).__name__}",
+            hint="give each a name, as generators={'sampler': generator}",
+        )
+    return generators
 
 
 def reseeded(seed: int, rank: int) -> dict[str, object]:
@@ -86,10 +97,9 @@ def _checked(value: Mapping[str, object], named: Mapping[str, object]) -> list[A
     if states.keys() != named.keys():
         missing = sorted(states.keys() - named.keys())
         extra = sorted(named.keys() - states.keys())
-        raise StateError(
-            f"the generators differ: saved, not given: {missing}; given, not saved: {extra}",
-            hint=_HINT_NAMES,
-        )
+        sides = (("saved, not given", missing), ("given, not saved", extra))
+        told = "; ".join(f"{how}: {', '.join(map(repr, names))}" for how, names in sides if names)
+        raise StateError(f"the generators differ: {told}", hint=_HINT_NAMES)
     applies: list[Apply] = []
     for name, one in named.items():
         applies.append(_fit("generator " + repr(name), _restore_one, name, one, states[name]))

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from eventlog.errors import ConfigError
+from eventlog.event import session_id_problem
 
 Stage = Literal["made", "could not be entered", "entered", "left"]
 
@@ -11,7 +12,13 @@ class TrainingBlock:
     """A training's name, and how far its block has come. `TrainingRun` is one."""
 
     def __init__(self, name: str) -> None:
-        """`name` is the training session's id."""
+        """`name` is the training session's id. Raises `ConfigError` where none can be."""
+        problem = session_id_problem(name) if isinstance(name, str) else f"is {name!r}, no text"
+        if problem is not None:
+            raise ConfigError(
+                f"a training's name {problem}",
+                hint="give one of 1 to 255 bytes of UTF-8, without control characters",
+            )
         self._name = name
         self._stage: Stage = "made"
 

@@ -24,7 +24,7 @@ from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_config import CheckpointConfig
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
-from snapshots.checkpoints.saved_parts import DATA, EXTRA, MODEL, OPTIMIZER, SCHEDULER
+from snapshots.checkpoints.saved_parts import DATA, SCHEDULER
 from snapshots.checkpoints.tracks import track_of_policies, track_of_training
 from snapshots.save_handle import SaveHandle
 from snapshots.sets.adopted_folder import hash_folder
@@ -56,6 +56,8 @@ class TrainingRun(TrainingPolicies):
     ) -> None:
         """Touches nothing; entering the block claims the training. Use `Workspace.training`."""
         super().__init__(name)
+        if type(fresh) is not bool:
+            raise ConfigError(f"fresh is {fresh!r}", hint="give True or False")
         self._place = place
         self._log = place.log
         self._config = config
@@ -166,7 +168,8 @@ class TrainingRun(TrainingPolicies):
         read from the log. Python's, numpy's and torch's random state of each rank goes along, and
         the named `generators`.
 
-        Raises `CheckpointError` where the save before is still under way, or what that met where
+        Raises `CheckpointError` where no rank gave anything but generators to save, where the save
+        before is still under way, or what that met where
         nobody asked its handle; `FencedError` where another trainer has claimed the training.
         """
         self._require_inside()
@@ -175,11 +178,10 @@ class TrainingRun(TrainingPolicies):
 
         number = require_step(step)
         self._sets.require_begun()
-        given = {MODEL: model, OPTIMIZER: optimizer, SCHEDULER: scheduler, DATA: data}
-        given |= {EXTRA: extra or None}
-        parts = frozenset(name for name, one in given.items() if one is not None)
         # Where one rank has what cannot be kept, the others must not wait for it.
         trained = self._ranks.agree(lambda: Trained.of(model, optimizer, extra))
+        own_parts = {SCHEDULER: scheduler, DATA: data}
+        parts = trained.parts() | {name for name, one in own_parts.items() if one is not None}
         tree, own = self._ranks.agree(
             lambda: (
                 trained.to_tree(),
@@ -191,8 +193,9 @@ class TrainingRun(TrainingPolicies):
         if not self._config.dist_checkpoint:
             whole = gathered(tree)
             tree = whole if self._ranks.rank == 0 else {}
+        is_meant = bool(parts) or progress is not None or sessions is not None
         request = SetRequest(number, sessions, parts, None, self._policy, self._config.async_save)
-        return self._sets.save(request, tree, own)
+        return self._sets.save(request, tree, own, is_meant=is_meant)
 
     def adopt(
         self,

@@ -15,14 +15,7 @@ from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest
-from snapshots.checkpoints.saved_parts import (
-    DATA,
-    EXTRA,
-    MODEL,
-    OPTIMIZER,
-    RANK_STATES,
-    SCHEDULER,
-)
+from snapshots.checkpoints.saved_parts import DATA, RANK_STATES, SCHEDULER
 from snapshots.checkpoints.set_entry import SetEntry
 from snapshots.checkpoints.tracks import pin_of_branch
 from snapshots.random_state import require_random
@@ -87,11 +80,8 @@ class _Into(NamedTuple):
 
     def parts(self) -> frozenset[str]:
         """Which of them were given, by the names that `checkpoint` has for them."""
-        models, optimizers, extra = self.trained
-        given = {MODEL: models, OPTIMIZER: optimizers, EXTRA: extra}
-        named = {part for part, one in given.items() if one}
         own = {SCHEDULER: self.scheduler, DATA: self.data}
-        return frozenset(named | {part for part, one in own.items() if one is not None})
+        return self.trained.parts() | {part for part, one in own.items() if one is not None}
 
 
 class _Opened(NamedTuple):

@@ -7,6 +7,7 @@ what all ranks do together, and in which order. Imports torch, which steplog its
 from functools import partial
 from typing import Any
 
+from eventlog.errors import CheckpointError
 from eventlog.log import EventLog
 from eventlog.recorder import SessionRecorder
 from snapshots.checkpoints.saved_parts import RANK_STATES
@@ -43,14 +44,16 @@ class SetSaver:
         self._rules = rules
         self._recorder = recorder
 
-    def save(self, request: SetRequest, tree: dict[str, Any], own: bytes) -> SaveHandle:
+    def save(
+        self, request: SetRequest, tree: dict[str, Any], own: bytes, *, is_meant: bool = True
+    ) -> SaveHandle:
         """Save `tree`, and what this rank has of its own; a collective, after `require_begun`.
 
-        See `TrainingRun`.
+        See `TrainingRun`. `is_meant`: this rank gave something that makes it a set.
         """
         step = request.step
         self._saver.refuse_overlap(step)
-        request = request._replace(sessions=self._asked_sessions(request))
+        request = request._replace(sessions=self._asked_sessions(request, is_meant=is_meant))
         self._rules.check(step, request.parts)
         # A call is recorded before it is durable: what this process has submitted is to be below
         # the cut, as the random state after it is in the set.
@@ -81,10 +84,18 @@ class SetSaver:
         if not self._rules.is_begun:
             self._rules.begin(self._ranks.ask(self._newest))
 
-    def _asked_sessions(self, request: SetRequest) -> list[str] | None:
+    def _asked_sessions(self, request: SetRequest, *, is_meant: bool) -> list[str] | None:
         given = request.sessions
         named = self._ranks.agree(lambda: None if given is None else named_sessions(given))
-        return joined_sessions(self._ranks.gather(named))
+        told = self._ranks.gather((named, is_meant))
+        if not any(meant for _names, meant in told):
+            raise CheckpointError(
+                f"the set of step {request.step} would hold nothing: no model was given, nor "
+                "anything else",
+                hint="give model= and optimizer=; or sessions= or progress= for a set without",
+                step=request.step,
+            )
+        return joined_sessions([names for names, _meant in told])
 
     def _newest(self) -> tuple[str, int] | None:
         ref = self._finder.latest()

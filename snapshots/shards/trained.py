@@ -6,7 +6,7 @@ out what its state would be: a fresh one stays fresh. Imports torch, which stepl
 needs.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -41,6 +41,8 @@ ONE: Final = "default"
 
 NO_TENSOR: Final = "no tensor"
 
+_KINDS: Final = {MODEL: "a torch.nn.Module", OPTIMIZER: "a torch.optim.Optimizer"}
+
 T = TypeVar("T")
 Tree = dict[str, Any]
 
@@ -61,9 +63,21 @@ class Trained(NamedTuple):
         models = _named(MODEL, model, torch.nn.Module, None)
         optimizers = _named(OPTIMIZER, optimizer, torch.optim.Optimizer, ONE)
         unwrapped = {name: _unwrapped(one) for name, one in models.items()}
-        made = cls(unwrapped, {str(name): one for name, one in optimizers.items()}, extra or {})
+        kept = {} if extra is None else extra
+        if not isinstance(kept, Mapping):
+            raise CheckpointError(
+                f"extra takes a dict, not {type(kept).__name__}",
+                hint="give each a name, as extra={'mean': tensor}",
+            )
+        _require_texts(EXTRA, kept)
+        made = cls(unwrapped, {str(name): one for name, one in optimizers.items()}, kept)
         made._require_own_names()
         return made
+
+    def parts(self) -> frozenset[str]:
+        """Which of `model`, `optimizer` and `extra` there are."""
+        given = {MODEL: self.models, OPTIMIZER: self.optimizers, EXTRA: self.extra}
+        return frozenset(part for part, one in given.items() if one)
 
     def to_tree(self) -> Tree:
         """What is saved, nested."""
@@ -205,18 +219,24 @@ def _named(what: str, given: object, kind: type[T], alone: str | None) -> dict[s
     if given is None:
         return {}
     found: Mapping[Any, Any] = given if isinstance(given, Mapping) else {alone: given}
-    for name, one in found.items():
+    for one in found.values():
         if not isinstance(one, kind):
             raise CheckpointError(
-                f"{what} takes a {kind.__name__}, or a dict of them, not {type(one).__name__}",
+                f"{what} takes {_KINDS[what]}, or a dict of such, not {type(one).__name__}",
                 hint="pass other things as extra={...}",
             )
-        if isinstance(given, Mapping) and type(name) is not str:
+    if isinstance(given, Mapping):
+        _require_texts(what, given)
+    return dict(found)
+
+
+def _require_texts(what: str, names: Iterable[Any]) -> None:
+    for name in names:
+        if type(name) is not str:
             raise CheckpointError(
                 f"{what} has the name {name!r}, which is no text",
                 hint=f"name them by texts, as {what}={{{str(name)!r}: ...}}",
             )
-    return dict(found)
 
 
 def _unwrapped(model: torch.nn.Module) -> torch.nn.Module:
@@ -256,8 +276,12 @@ def _require_same_tensors(manifest: Manifest, tree: Tree) -> None:
         only_kept, only_asked = sorted(kept - asked.keys())[:3], sorted(asked.keys() - kept)[:3]
         of_extra = all(one.startswith(f"{EXTRA}.") for one in kept ^ asked.keys())
         raise CheckpointError(
-            f"checkpoint {manifest.id} is not of this model: it alone has {only_kept}, "
-            f"and what is to be loaded alone has {only_asked}",
+            f"checkpoint {manifest.id} is not of this model: "
+            + ", and ".join(
+                f"{which} alone has {', '.join(map(repr, names))}"
+                for which, names in (("it", only_kept), ("what is to be loaded", only_asked))
+                if names
+            ),
             hint="give extra as it was given; what makes its state only as it is used must have "
             "it before, or be kept as progress= and loaded from `restored.progress`"
             if of_extra

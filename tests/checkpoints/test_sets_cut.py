@@ -26,7 +26,7 @@ def test_a_call_that_was_recorded_a_moment_ago_is_below_the_cut(tmp_path: Path) 
         for step in range(1, 9):
             for session in sessions[:step]:
                 session.record_tool_call("look", {"step": step})
-            kept = run.checkpoints.read_manifest(run.checkpoint(step).wait()).set
+            kept = run.checkpoints.read_manifest(run.checkpoint(step, progress=step).wait()).set
             assert kept is not None
             assert {name: one.step for name, one in kept.sessions.items()} == {
                 session.session_id: session.step for session in sessions

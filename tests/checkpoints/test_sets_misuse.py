@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
 
-from eventlog.errors import CheckpointError, ConfigError  # noqa: E402
+from eventlog.errors import CheckpointError, ConfigError, StateError  # noqa: E402
 from eventlog.log import SessionFilter  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
 from snapshots.sample_order import SampleOrder  # noqa: E402
@@ -243,6 +243,65 @@ def test_a_fork_of_a_training_has_no_sets_of_its_own(tmp_path: Path) -> None:
         with ws.training("trial") as run:
             assert run.restore_latest(**STATE) is None
             run.checkpoint(1, **STATE)
+
+
+MODEL = torch.nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"extra": torch.ones(3)}, "extra takes a dict, not Tensor"),
+        ({"extra": [torch.ones(3)]}, "extra takes a dict, not list"),
+        ({"extra": {1: torch.ones(3), "1": torch.ones(3)}}, "extra has the name 1"),
+        ({"model": MODEL, "optimizer": 3}, r"optimizer takes a torch\.optim\.Optimizer, or a dict"),
+        ({"model": 3}, r"model takes a torch\.nn\.Module, or a dict of such, not int"),
+        ({"model": MODEL, "generators": [torch.Generator()]}, "generators takes a dict, not list"),
+    ],
+)
+def test_another_type_is_told_in_our_words(tmp_path: Path, given: Any, words: str) -> None:
+    """ "Boolean value of Tensor is ambiguous", "'list' object has no attribute 'items'"."""
+    with open_workspace(tmp_path) as ws, ws.training("run") as run:
+        with pytest.raises((CheckpointError, StateError), match=words):
+            run.checkpoint(1, **given)
+        run.checkpoint(1, model=MODEL)
+        with pytest.raises((CheckpointError, StateError), match=words):
+            run.restore_latest(**given)
+
+
+@pytest.mark.parametrize("name", [3, None, b"x", "", "a\n", "x" * 256])
+def test_a_name_that_no_training_can_have(tmp_path: Path, name: Any) -> None:
+    with open_workspace(tmp_path) as ws, pytest.raises(ConfigError, match="a training's name"):
+        ws.training(name)
+
+
+@pytest.mark.parametrize("fresh", ["no", 0, None])
+def test_fresh_is_true_or_false(tmp_path: Path, fresh: Any) -> None:
+    """`fresh="no"` was taken, and began anew."""
+    with open_workspace(tmp_path) as ws, pytest.raises(ConfigError, match="fresh is"):
+        ws.training("run", fresh=fresh)
+
+
+def test_a_set_of_nothing_is_refused(tmp_path: Path) -> None:
+    """The model was forgotten, and a set without weights was committed."""
+    with open_workspace(tmp_path) as ws, ws.training("run") as run:
+        for given in ({}, {"model": {}, "optimizer": {}, "extra": {}}, {"generators": {}}):
+            with pytest.raises(CheckpointError, match="step 1 would hold nothing"):
+                run.checkpoint(1, **given)
+        run.checkpoint(1, progress={"tokens": 1})
+        run.checkpoint(2, sessions=[])
+        run.checkpoint(3, data={"at": 1})
+
+
+def test_what_alone_is_there_is_named_alone(tmp_path: Path) -> None:
+    """ "it alone has []", "saved, not given: []"."""
+    with open_workspace(tmp_path) as ws, ws.training("run") as run:
+        run.checkpoint(1, model=MODEL)
+        with pytest.raises(CheckpointError, match=r"to be loaded alone has 'extra\.q'") as one:
+            run.restore_latest(model=MODEL, extra={"q": torch.ones(1)})
+        assert "it alone" not in one.value.message
+        with pytest.raises(StateError, match=r"differ: given, not saved: 'g'\."):
+            run.restore_latest(model=MODEL, generators={"g": torch.Generator()})
 
 
 def test_what_a_restore_was_not_given_is_told(
