@@ -1,8 +1,9 @@
 """Which checkpoints may go, and taking them away without ever risking the ones that stay.
 
-What stays is decided purely; then a checkpoint's manifest goes before its objects, and an object
-only when no manifest that is left names it. A kill in between leaves files that nobody needs, which
-`collect_garbage` takes. Used by the saver after each commit and by `checkpoint gc` of the command.
+What stays is decided purely; then a checkpoint goes before the ones it rests on, its manifest
+before its objects, and an object only when no manifest that is left names it. A kill in between
+leaves files that nobody needs, which `collect_garbage` takes. Used by the saver after each commit
+and by `checkpoint gc` of the command.
 """
 
 import logging
@@ -11,41 +12,37 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from hashlib import sha256
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from shlex import quote
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from eventlog.durable_file import sync_folder
-from eventlog.errors import CheckpointError, CheckpointIncompleteError
+from eventlog.errors import CheckpointError
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.added_objects import AddedObjects
-from snapshots.checkpoints.file_faults import is_there, names_in, os_errors_told, read_file
-from snapshots.checkpoints.manifest import MANIFEST_BYTES_MAX, CheckpointRef, StoredObject
-from snapshots.checkpoints.parts import ancestry_of
-from snapshots.checkpoints.pointers import read_ref, set_folders
+from snapshots.checkpoints.file_faults import is_there, names_in, os_errors_told
+from snapshots.checkpoints.manifest import CheckpointRef, StoredObject
+from snapshots.checkpoints.survey import (
+    InLog,
+    chain_of,
+    in_no_log,
+    list_unfinished,
+    needed_by,
+    refuse_lost,
+    refuse_pointers_to_nothing,
+    survey,
+)
 
 KEEP_LAST_MIN: Final = 2
 """Fewest checkpoints that are kept: the newest may be the one that is found damaged."""
 GRACE_S: Final = 24 * 3600.0
 """Files that no checkpoint names are spared for so long: a save may be about to name them."""
-KNOWN_MAX: Final = 4096
-"""Manifests of which one process remembers which objects they need."""
-
 # As `durable_file` and `object_folder` name what they have not renamed yet.
 _UNFINISHED: Final = re.compile(r"\.([^/]*\.)?[0-9a-f]{16}\.tmp")
 
 
 _logger: Final = logging.getLogger("steplog.checkpoints")
-
-InLog: TypeAlias = Callable[[str], bool]
-"""Whether a log has the set of this id for committed."""
-
-
-def _in_no_log(_set_id: str) -> bool:
-    return False
 
 
 class Retention(NamedTuple):
@@ -113,7 +110,7 @@ def apply_retention(
     *,
     counted: Collection[str] | None = None,
     still: Callable[[], bool] = lambda: True,
-    in_log: InLog = _in_no_log,
+    in_log: InLog = in_no_log,
 ) -> Removed:
     """Take away what `retention` does not keep of the store's own track; idempotent.
 
@@ -128,23 +125,22 @@ def apply_retention(
         head = store.head()
         if head is None or not still():
             return Removed((), 0, 0)
-        surveyed = _survey(store)
+        surveyed = survey(store)
         others = [one for one in store.tracks() if one.track != store.track]
-        _refuse_lost([store, *others], in_log)
-        needed = _needed_by(known for one in others for known in _survey(one).values())
-        chains = {}
-        for ref in surveyed:
-            with _unread_told(store, store.set_folder(ref)):
-                chains[ref] = _chain_of(store, ref, surveyed)
-        store.verify_in_place(store.read_manifest(head))
+        refuse_lost([store, *others], in_log)
+        needed = needed_by(known for one in others for known in survey(one).values())
+        chains = {ref: chain_of(store, ref, surveyed) for ref in surveyed}
+        for one in chains.get(head, [head]):
+            store.verify_in_place(store.read_manifest(one))
         kept = kept_checkpoints(retention, chains, head, store.pins().values(), counted)
-        needed |= _needed_by(surveyed[ref] for ref in kept)
+        needed |= needed_by(surveyed[ref] for ref in kept)
         dropped = {ref: known for ref, known in surveyed.items() if ref not in kept}
         candidates: dict[StoredObject, int] = {}
         for known in dropped.values():
             for stored in known.objects:
                 candidates[stored] = max(known.written_ns, candidates.get(stored, 0))
-        for ref in dropped:
+        # Each before what it rests on: a kill in between leaves none that cannot be read.
+        for ref in sorted(dropped, key=lambda one: dropped[one].generation, reverse=True):
             _remove_set(store.set_folder(ref))
         removed = [
             stored
@@ -159,7 +155,7 @@ def collect_garbage(
     *,
     grace_s: float = GRACE_S,
     dry_run: bool = False,
-    in_log: InLog = _in_no_log,
+    in_log: InLog = in_no_log,
 ) -> Removed:
     """Take away what no checkpoint of any track names, of killed saves, older than `grace_s` s.
 
@@ -172,8 +168,10 @@ def collect_garbage(
         return Removed((), 0, 0)
     with store.locked():
         tracks = store.tracks()
-        _refuse_lost(tracks, in_log)
-        needed = _needed_by(known for one in tracks for known in _survey(one).values())
+        refuse_lost(tracks, in_log)
+        surveyed = {one: survey(one) for one in tracks}
+        refuse_pointers_to_nothing(surveyed)
+        needed = needed_by(known for each in surveyed.values() for known in each.values())
         unnamed = [
             one
             for one in store.objects.list_objects()
@@ -188,41 +186,39 @@ def collect_garbage(
             if _is_older(path, before)
         ]
         if not dry_run:
-            unnamed = [one for one in unnamed if _remove(store, one)]
+            # Asked once more: a save may have written it again since, and be about to name it.
+            unnamed = [one for one in unnamed if _remove(store, one, int(before * 1e9))]
             for path in unfinished:
                 _remove_set(path)
         return Removed((), len(unnamed), sum(one.size for one in unnamed), tuple(unfinished))
 
 
-def take_back(store: CheckpointStore, added: AddedObjects) -> None:
+def take_back(
+    store: CheckpointStore, added: AddedObjects, is_kept: Callable[[], bool] = lambda: False
+) -> None:
     """Take away what a failed save has added and no checkpoint of any track names.
 
-    A full disk would else stay full of it. What somebody has written again since is left: a save
+    `is_kept`: asked under the lock; where its own manifest is there all the same, nothing goes. A
+    full disk would else stay full of it. What somebody has written again since is left: a save
     of theirs is about to name it. Warns where it cannot: the save's own end is what is raised.
     """
     if not len(added):
         return
     try:
         with store.locked():
-            needed = _needed_by(known for one in store.tracks() for known in _survey(one).values())
+            if is_kept():
+                return
+            needed = needed_by(known for one in store.tracks() for known in survey(one).values())
             for stored in added:
                 path = store.objects.object_path(stored.digest)
                 if stored.digest not in needed and added.is_in_place(stored, path):
                     _remove(store, stored)
     except CheckpointError as error:
         _logger.warning(
-            "what a failed save has stored stays until `steplog checkpoint gc --grace 10m`: %s",
+            "what a failed save has stored stays; once no save is under way, "
+            "`steplog checkpoint gc --grace 10m` takes it: %s",
             error,
         )
-
-
-def list_unfinished(store: CheckpointStore) -> list[Path]:
-    """The folders in sets/ without a manifest: saves that were killed, or are under way.
-
-    Raises `CheckpointError` where they cannot be listed.
-    """
-    folders = set_folders(store.track_folder)
-    return [folder for folder in folders if not is_there(folder / "manifest.json")]
 
 
 def _unfinished_files(store: CheckpointStore, tracks: Iterable[CheckpointStore]) -> Iterator[Path]:
@@ -233,107 +229,6 @@ def _unfinished_files(store: CheckpointStore, tracks: Iterable[CheckpointStore])
         folders += [track.set_folder(ref) for ref in track.list_checkpoints()]
     for folder in folders:
         yield from (folder / name for name in names_in(folder) if _UNFINISHED.fullmatch(name))
-
-
-class _Known(NamedTuple):
-    """What is asked of a manifest, and when it was written (ns since 1970)."""
-
-    ancestor: CheckpointRef | None
-    generation: int
-    objects: frozenset[StoredObject]
-    written_ns: int
-
-
-_known: Final[dict[CheckpointRef, _Known]] = {}
-"""What was asked of manifests before: a track may hold hundreds of versions."""
-
-
-def _survey(store: CheckpointStore) -> dict[CheckpointRef, _Known]:
-    """Every checkpoint of a track. Raises `CheckpointError` where one cannot be read."""
-    found: dict[CheckpointRef, _Known] = {}
-    for folder in set_folders(store.track_folder):
-        with _unread_told(store, folder):
-            if is_there(folder / "manifest.json"):
-                ref = read_ref(folder)
-                found[ref] = _known_of(store, ref)
-    return found
-
-
-@contextmanager
-def _unread_told(store: CheckpointStore, folder: Path) -> Iterator[None]:
-    """Let an error about one checkpoint say what it stops, and the way out."""
-    try:
-        yield
-    except CheckpointError as error:
-        raise type(error)(
-            f"nothing is taken away while checkpoint {_named(store, folder)} cannot be read: "
-            f"{error.message}",
-            hint=f"{error.hint}; or put it out of the way: {_way_out(store, folder)}",
-            tensor=error.tensor,
-            object_digest=error.object_digest,
-            step=int(folder.name.partition("-")[0]),
-        ) from error
-
-
-def _refuse_lost(tracks: Iterable[CheckpointStore], in_log: InLog) -> None:
-    """Raise where a set that the log has for committed lost its manifest: what it needs is not
-    known."""
-    for store in tracks:
-        for folder in list_unfinished(store):
-            if in_log(folder.name.partition("-")[2]):
-                raise CheckpointIncompleteError(
-                    f"nothing is taken away: the log has set {_named(store, folder)} for "
-                    "committed, and its manifest.json is gone",
-                    hint=f"restore the file from a copy; or put what is left out of the way: "
-                    f"{_way_out(store, folder, ' --force')}",
-                )
-
-
-def _named(store: CheckpointStore, folder: Path) -> str:
-    return f"{store.track or '.'}/{folder.name}"
-
-
-def _way_out(store: CheckpointStore, folder: Path, more: str = "") -> str:
-    return (
-        f"`steplog checkpoint set-aside {_named(store, folder)} --folder "
-        f"{quote(str(store.folder))}{more}`; what it alone needs goes with a later gc"
-    )
-
-
-def _known_of(store: CheckpointStore, ref: CheckpointRef) -> _Known:
-    path = store.set_folder(ref) / "manifest.json"
-    with os_errors_told(path):
-        written_ns = path.stat().st_mtime_ns
-    known = _known.get(ref)
-    # Its bytes are read and hashed each time, and only once taken apart.
-    if known is not None and sha256(read_file(path, MANIFEST_BYTES_MAX)).hexdigest() == ref.digest:
-        return known._replace(written_ns=written_ns)
-    manifest = store.read_manifest(ref)
-    if len(_known) >= KNOWN_MAX:
-        _known.clear()
-    known = _Known(
-        manifest.ancestor, manifest.generation, frozenset(manifest.objects()), written_ns
-    )
-    _known[ref] = known
-    return known
-
-
-def _chain_of(
-    store: CheckpointStore, ref: CheckpointRef, surveyed: Mapping[CheckpointRef, _Known]
-) -> list[CheckpointRef]:
-    """As `ancestry_of`, from what was read already."""
-    chain = [ref]
-    while (above := surveyed[chain[-1]].ancestor) is not None:
-        known = surveyed.get(above)
-        if known is None or known.generation >= surveyed[chain[-1]].generation:
-            return ancestry_of(store, ref)  # It raises, and says what is wrong.
-        chain.append(above)
-    return chain
-
-
-def _needed_by(surveyed: Iterable[_Known]) -> set[str]:
-    # By digest alone: whatever size a manifest gives an object, it needs that file.
-    return {stored.digest for known in surveyed for stored in known.objects}
 
 
 def _remove_set(path: Path) -> None:

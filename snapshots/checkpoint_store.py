@@ -168,6 +168,12 @@ class CheckpointStore:
             _keep(self, ref, manifest, data)
         return ref
 
+    def has_manifest(self, training_step: int, id_: str) -> bool:
+        """Whether the checkpoint's manifest is there. Raises `CheckpointError`."""
+        path = self._sets / set_name(training_step, check_id(id_, "an id")) / "manifest.json"
+        with os_errors_told(path):
+            return is_there(path)
+
     def verify_in_place(self, manifest: Manifest) -> None:
         """Return where every object of the manifest is there with its size; re-hashes nothing."""
         for stored, tensor in manifest.objects().items():
@@ -321,6 +327,9 @@ def _keep(store: CheckpointStore, ref: CheckpointRef, manifest: Manifest, data: 
         )
     try:
         store.verify_in_place(manifest)
+        above = manifest.ancestor
+        while above is not None:  # what it rests on may be gone by now too
+            above = store.read_manifest(above).ancestor
     except CheckpointIncompleteError as error:
         # It was there when it was saved: a copy of it is nowhere.
         raise CheckpointIncompleteError(

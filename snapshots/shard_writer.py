@@ -240,7 +240,12 @@ class ShardWriter(StorageWriter):
         For a save that has failed on every rank: whoever might still commit it would miss them.
         """
         added, self._added = self._added, AddedObjects()
-        take_back(self._store, added)
+        take_back(self._store, added, self._is_kept)
+
+    def _is_kept(self) -> bool:
+        # Asked by name: a network disk may list the folder as it was before rank 0 kept it.
+        ticket = self._ticket
+        return ticket is not None and self._store.has_manifest(ticket.step, ticket.id)
 
     def abandon(self) -> None:
         """Take away the folder of a save that has ended and committed nothing.

@@ -37,8 +37,10 @@ class AddedObjects:
     def note(self, stored: StoredObject, descriptor: int, path: Path) -> None:
         """Note the object whose written file, open as `descriptor`, is to be at `path` next."""
         with self._lock:
-            if stored in self._files or not os.path.lexists(path):
+            if self.is_in_place(stored, path) or not os.path.lexists(path):
                 self._files[stored] = _file_of(os.fstat(descriptor))
+            else:  # somebody else's by now
+                self._files.pop(stored, None)
 
     def is_in_place(self, stored: StoredObject, path: Path) -> bool:
         """Whether the file at `path` is still the one that was made for it."""

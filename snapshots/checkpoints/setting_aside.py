@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from eventlog.durable_file import sync_folder
+from eventlog.errors import CheckpointError
 from snapshots.checkpoint_store import CheckpointStore, pass_over
 from snapshots.checkpoints.file_faults import is_there, os_errors_told
 from snapshots.checkpoints.inventory import HEAD, ListedCheckpoint, find_in_track, list_track
@@ -40,11 +41,13 @@ def folder_name(one: ListedCheckpoint) -> str:
 def set_aside(store: CheckpointStore, one: ListedCheckpoint) -> Path:
     """Move the checkpoint's folder out of sets/; where it is now. Takes the folder's lock.
 
-    Raises `CheckpointError` where it cannot be moved.
+    Raises `CheckpointError` where it cannot be moved, and where it is no longer as it was seen: a
+    save may have ended since.
     """
     folder = store.track_folder / "sets" / folder_name(one)
     aside = store.track_folder / "aside"
     with store.locked(), os_errors_told(folder):
+        _require_as_seen(store, one)
         aside.mkdir(exist_ok=True)
         names = (folder.name if number == 1 else f"{folder.name}.{number}" for number in count(1))
         target = next(path for path in (aside / name for name in names) if not is_there(path))
@@ -52,3 +55,16 @@ def set_aside(store: CheckpointStore, one: ListedCheckpoint) -> Path:
         for changed in (aside, folder.parent, store.track_folder):
             sync_folder(changed)
     return target
+
+
+def _require_as_seen(store: CheckpointStore, one: ListedCheckpoint) -> None:
+    now = next(
+        (x for x in list_track(store, pass_over) if folder_name(x) == folder_name(one)), None
+    )
+    if now is None or now.status != one.status:
+        raise CheckpointError(
+            f"checkpoint {one.id} was {one.status} and is "
+            f"{'not there' if now is None else now.status} by now; nothing was moved",
+            hint="look again: `steplog checkpoint list`",
+            step=one.training_step,
+        )

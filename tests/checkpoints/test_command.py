@@ -11,8 +11,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
 
 from replay.cli.main import run_command  # noqa: E402
-from snapshots.checkpoint_retention import Retention, apply_retention, list_unfinished  # noqa: E402
+from snapshots.checkpoint_retention import Retention, apply_retention  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
+from snapshots.checkpoints.survey import list_unfinished  # noqa: E402
 from snapshots.shard_writer import ShardWriter  # noqa: E402
 from tests.support.sources import ROOT  # noqa: E402
 from tests.support.torch_states import fingerprint, load_again, odd_state, save  # noqa: E402

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: torch check
 
 from eventlog.errors import ConfigError  # noqa: E402
 from replay.workspace import Workspace, open_workspace  # noqa: E402
-from snapshots.checkpoint_retention import list_unfinished  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
+from snapshots.checkpoints.survey import list_unfinished  # noqa: E402
 from snapshots.checkpoints.tracks import track_of_policies  # noqa: E402
 from snapshots.policies.notes import read_history, read_rolled_back  # noqa: E402
 from tests.support.command import Command  # noqa: E402

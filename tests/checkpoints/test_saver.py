@@ -13,10 +13,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed: torch check
 
 from eventlog.errors import CheckpointError  # noqa: E402
 from snapshots import shard_saver  # noqa: E402
-from snapshots.checkpoint_retention import Retention, list_unfinished  # noqa: E402
+from snapshots.checkpoint_retention import Retention  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.checkpoints.manifest import CheckpointRef, Manifest  # noqa: E402
 from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
+from snapshots.checkpoints.survey import list_unfinished  # noqa: E402
 from snapshots.save_handle import SaveEnds  # noqa: E402
 from snapshots.shard_reader import ShardReader  # noqa: E402
 from snapshots.shard_saver import ShardSaver  # noqa: E402

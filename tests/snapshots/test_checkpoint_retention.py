@@ -22,10 +22,10 @@ from snapshots.checkpoint_retention import (
     apply_retention,
     collect_garbage,
     kept_checkpoints,
-    list_unfinished,
 )
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints.manifest import CheckpointRef
+from snapshots.checkpoints.survey import list_unfinished
 from tests.support.checkpoint_parts import read_checkpoint, write_checkpoint
 from tests.support.sources import ROOT
 
@@ -382,4 +382,5 @@ def test_a_save_that_gc_took_something_from_says_so(store: CheckpointStore) -> N
 def _remove_all(store: CheckpointStore, ref: CheckpointRef) -> None:
     """As if the manifest was not written yet when `gc` came by."""
     shutil.rmtree(store.set_folder(ref))
+    (store.folder / "HEAD").unlink()
     collect_garbage(store, grace_s=-1)

@@ -17,11 +17,11 @@ from snapshots.checkpoint_retention import (
     Removed,
     Retention,
     apply_retention,
-    list_unfinished,
 )
 from snapshots.checkpoint_store import CheckpointStore
 from snapshots.checkpoints import file_faults
 from snapshots.checkpoints.manifest import CheckpointRef, check_id
+from snapshots.checkpoints.survey import list_unfinished
 from snapshots.checkpoints.tracks import (
     check_track,
     is_of_policies,
