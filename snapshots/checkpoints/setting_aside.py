@@ -58,9 +58,7 @@ def set_aside(store: CheckpointStore, one: ListedCheckpoint) -> Path:
 
 
 def _require_as_seen(store: CheckpointStore, one: ListedCheckpoint) -> None:
-    now = next(
-        (x for x in list_track(store, pass_over) if folder_name(x) == folder_name(one)), None
-    )
+    now = next(iter(named_in_track(store, folder_name(one))), None)
     if now is None or now.status != one.status:
         raise CheckpointError(
             f"checkpoint {one.id} was {one.status} and is "

@@ -6,8 +6,6 @@ pytorch #157781), files that are gone in test_sets_restore.py (verl #4667, #7952
 """
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint 
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from eventlog.errors import CheckpointError  # noqa: E402
-from replay.workspace import Workspace, open_workspace  # noqa: E402
+from replay.workspace import Workspace  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoints.object_folder import ObjectFolder  # noqa: E402
 from snapshots.sample_order import SampleOrder  # noqa: E402
@@ -28,12 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 
 NAME = "run"
 BACKGROUND = CheckpointConfig(async_save=True)
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
 
 
 def test_the_step_is_that_of_the_call_however_slow_the_disk(

@@ -1,7 +1,5 @@
 """What is refused leaves model, optimizer and extra as they were; and what cannot be told apart."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
 
 from eventlog.errors import CheckpointError  # noqa: E402
-from replay.workspace import Workspace, open_workspace  # noqa: E402
+from replay.workspace import Workspace  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.checkpoints.manifest import Manifest  # noqa: E402
 from snapshots.shards.room import room_beside  # noqa: E402
@@ -19,12 +17,6 @@ from tests.support.torch_states import fingerprint  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 
 LAYERS = 4
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
 
 
 def network(seed: int) -> Any:

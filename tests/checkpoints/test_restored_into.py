@@ -3,8 +3,7 @@
 An AdamW's moments in an SGD were no error; a wrong shape was told in the words of a save.
 """
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: torch checkpoints not shown")
 
 from eventlog.errors import CheckpointError  # noqa: E402
-from replay.workspace import Workspace, open_workspace  # noqa: E402
+from replay.workspace import Workspace  # noqa: E402
 from snapshots.shards import optimizer_state  # noqa: E402
 from snapshots.training_state import encode_state  # noqa: E402
 from tests.support.set_toy import Toy, toy_at  # noqa: E402
@@ -21,12 +20,6 @@ from tests.support.torch_states import fingerprint  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 
 NAME = "run/1"
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
 
 
 def without_kind(monkeypatch: pytest.MonkeyPatch) -> None:

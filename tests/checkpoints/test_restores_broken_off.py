@@ -3,7 +3,7 @@
 The next set was the mix, committed without a word. Of two ranks: tests/support/set_ranks.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint sets not shown")
 
 from eventlog.errors import CheckpointError, StateError  # noqa: E402
-from replay.workspace import Workspace, open_workspace  # noqa: E402
+from replay.workspace import Workspace  # noqa: E402
 from snapshots.training_run import TrainingRun  # noqa: E402
 from tests.support.scenarios import run_scenarios  # noqa: E402
 from tests.support.set_toy import Toy, save_at, toy_at  # noqa: E402
 from tests.support.torch_states import fingerprint  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
 
 
 class Picky:

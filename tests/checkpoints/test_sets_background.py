@@ -1,8 +1,6 @@
 """Sets that are saved in the background: what they hold is of the call, and no error is lost."""
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: checkpoint 
 
 from eventlog.errors import CheckpointError  # noqa: E402
 from eventlog.log import SessionFilter  # noqa: E402
-from replay.workspace import Workspace, open_workspace  # noqa: E402
+from replay.workspace import Workspace  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
 from snapshots.sets.journal import CHECKPOINT  # noqa: E402
@@ -22,12 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 
 NAME = "run"
 BACKGROUND = CheckpointConfig(async_save=True, timeout_s=20)
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
 
 
 def test_everything_is_as_of_the_call(ws: Workspace) -> None:

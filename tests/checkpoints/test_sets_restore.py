@@ -5,7 +5,7 @@ Two trainers here are two handles of one workspace, as two processes would have.
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,19 +35,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 
 NAME = "run"
 BACKGROUND = CheckpointConfig(async_save=True, timeout_s=20)
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(tmp_path: Path, ws: Workspace) -> Iterator[Workspace]:
-    """The same workspace as another process has it."""
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
 
 
 def open_session(ws: Workspace, name: str, calls: int = 1) -> SessionRecorder:

@@ -6,9 +6,7 @@ claimed the training or restored it. Nothing here depends on who is faster.
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from eventlog.errors import CheckpointError, CheckpointIncompleteError, FencedEr
 from eventlog.event import SessionResumed  # noqa: E402
 from eventlog.log import SessionFilter  # noqa: E402
 from eventlog.recorder import SessionRecorder  # noqa: E402
-from replay.workspace import Workspace, open_workspace  # noqa: E402
+from replay.workspace import Workspace  # noqa: E402
 from snapshots import checkpoint_store  # noqa: E402
 from snapshots.checkpoint_config import CheckpointConfig  # noqa: E402
 from snapshots.checkpoint_store import CheckpointStore  # noqa: E402
@@ -35,19 +33,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 NAME = "run"
 BACKGROUND = CheckpointConfig(async_save=True)
 WAIT_S = 30
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(tmp_path: Path, ws: Workspace) -> Iterator[Workspace]:
-    """The same workspace as another process has it."""
-    with open_workspace(tmp_path / "ws") as opened:
-        yield opened
 
 
 class Gate:
